@@ -37,7 +37,7 @@ use crate::{
     deferred::DeferredReads,
     drc::{self, CacheHandle, CacheVerdict, CallSource, ShardCache, WaitingCall},
     mounted::MountList,
-    parked::{BufferLimits, OWN, ParkedCalls, PeerAt},
+    parked::{BufferLimits, OWN, ParkedCalls, ShardPeer},
     reply::{ReplyWriter, ShortResults},
     report::{GatewayCounters, GatewayReport},
     v3::CallMemory,
@@ -82,8 +82,8 @@ enum NoMessage {
     Sent,
     /// It gets one when its client's replies have arrived here, or the data of its file.
     Waits,
-    /// Another shard has to check it or continue it: see `CompoundStep::Elsewhere`.
-    Elsewhere(Option<BegunSlot>),
+    /// Another shard has to check it or continue it: see `CompoundOutcome::NeedsHome`.
+    NeedsHome(Option<BegunSlot>),
     /// It gets none: there is no memory, or the call is running on another connection.
     Dropped,
 }
@@ -338,8 +338,8 @@ impl<S: Store> Gateway<S> {
                 cx.answer(id, answer);
             }
             Err(NoMessage::Sent | NoMessage::Waits) => {}
-            // `Elsewhere` has been handled where compounds are executed.
-            Err(NoMessage::Elsewhere(_) | NoMessage::Dropped) => {
+            // `NeedsHome` has been handled where compounds are executed.
+            Err(NoMessage::NeedsHome(_) | NoMessage::Dropped) => {
                 // A call that cannot be answered must not stay open. It had no effect.
                 // RFC 8166 §4.5.4 [8166-55]: a call that cannot be answered ends the connection
                 self.counters.count_unanswered();
@@ -462,7 +462,7 @@ impl<S: Store> App for Gateway<S> {
         self.parked.forget(peer);
         self.peers.remove(peer);
         if let Some(nfs4) = &mut self.nfs4 {
-            nfs4.forget_peer(PeerAt { shard: OWN, peer });
+            nfs4.forget_peer(ShardPeer { shard: OWN, peer });
         }
         if let Some(arrival) = &mut self.arrival {
             arrival.forget(peer);

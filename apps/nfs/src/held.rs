@@ -99,7 +99,7 @@ impl HeldCalls {
         parked: ParkedCall,
         call: StoreCall,
     ) -> Result<(), (ParkedCall, StoreCall)> {
-        let peer = parked.asker.map(|asker| asker.peer);
+        let peer = parked.requester.map(|requester| requester.peer);
         let of_peer = peer.and_then(|peer| self.of_peer.get(&peer).copied()).unwrap_or_default();
         let all: usize = self.all().into_iter().map(VecDeque::len).sum();
         if all >= HELD_MAX || of_peer >= HELD_OF_PEER {
@@ -122,7 +122,7 @@ impl HeldCalls {
     /// Queues a call again, as the last one with its need: it may be only its connection that gets
     /// no buffer.
     pub(crate) fn put_back(&mut self, parked: ParkedCall, call: StoreCall) {
-        let peer = parked.asker.map(|asker| asker.peer);
+        let peer = parked.requester.map(|requester| requester.peer);
         if let Some(peer) = peer {
             *self.of_peer.entry(peer).or_default() += 1;
         }

@@ -14,14 +14,14 @@ use stag_nfs_store::{StoreCall, TICKETS, WaitTicket};
 
 /// A caller to answer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asker {
+pub(crate) struct Requester {
     pub(crate) id: CallId,
     pub(crate) peer: PeerId,
-    /// Shard of the connection, as in [`PeerAt`].
+    /// Shard of the connection, as in [`ShardPeer`].
     pub(crate) shard: u16,
 }
 
-impl Asker {
+impl Requester {
     /// The caller of a call.
     pub(crate) const fn of(source: CallSource) -> Self {
         let CallSource { id, peer, shard, .. } = source;
@@ -29,14 +29,14 @@ impl Asker {
     }
 
     /// The connection.
-    pub(crate) const fn at(&self) -> PeerAt {
-        PeerAt { shard: self.shard, peer: self.peer }
+    pub(crate) const fn at(&self) -> ShardPeer {
+        ShardPeer { shard: self.shard, peer: self.peer }
     }
 }
 
 /// A connection of this shard, or of one that forwards to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct PeerAt {
+pub(crate) struct ShardPeer {
     /// Number of the forwarding shard; [`OWN`] for the gateway's own connections.
     pub(crate) shard: u16,
     pub(crate) peer: PeerId,
@@ -93,7 +93,7 @@ impl CallMemories {
 #[derive(Debug)]
 pub(crate) struct ParkedCall {
     /// The last caller; none when it is gone, or was asked to retry.
-    pub(crate) asker: Option<Asker>,
+    pub(crate) requester: Option<Requester>,
     pub(crate) xid: Xid,
     /// The procedure of NFS; none for MNT.
     pub(crate) procedure: Option<Procedure>,
@@ -117,7 +117,7 @@ pub(crate) struct ParkedCall {
 impl ParkedCall {
     /// Returns true if a caller or compound waits for it.
     pub(crate) const fn is_awaited(&self) -> bool {
-        self.asker.is_some() || self.compound.is_some()
+        self.requester.is_some() || self.compound.is_some()
     }
 }
 
@@ -224,7 +224,7 @@ impl ParkedCalls {
     /// Removes the callers at this peer, which can no longer be answered.
     pub(crate) fn forget(&mut self, peer: PeerId) {
         for call in self.entries.iter_mut().flatten().chain(self.waiting.calls()) {
-            call.asker.take_if(|asker| asker.peer == peer);
+            call.requester.take_if(|requester| requester.peer == peer);
         }
     }
 }

@@ -107,7 +107,7 @@ pub(crate) struct CallSource {
     pub(crate) peer: PeerId,
     /// The caller's address.
     pub(crate) from: PeerAddress,
-    /// Shard of the connection, as in [`PeerAt`](crate::parked::PeerAt).
+    /// Shard of the connection, as in [`ShardPeer`](crate::parked::PeerAt).
     pub(crate) shard: u16,
 }
 

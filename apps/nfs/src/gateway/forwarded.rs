@@ -18,11 +18,11 @@ use super::{
 use crate::{
     Nfs4Link, Nfs4Report, SessionState,
     drc::{self, CallSource},
-    parked::{Asker, OWN, PeerAt},
+    parked::{OWN, Requester, ShardPeer},
     reply::ReplyWriter,
     v4::{
-        ArrivalEnd, AwaitedVerdict, BesideQuestion, CallFacts, CompoundCall, Crossing,
-        ForwardedCompound, FromHome, Nfs4, Reach, ToHome, Told, call_over,
+        ArrivalEnd, AwaitedVerdict, CallFacts, CompoundCall, ConflictQuery, ForwardedCompound,
+        FromHome, Nfs4, Placement, ShardContext, ToHome, WaitResult, call_over,
     },
 };
 use stag_nfs_store::{Caller, Procedures as _, Store};
@@ -52,7 +52,7 @@ impl<S: Store> Gateway<S> {
     pub(super) fn note_security(&mut self, peer: PeerId, security: &PeerSecurity) {
         let PeerSecurity::Secured(Secured { names: Some(names), .. }) = *security else { return };
         if let Some(nfs4) = &mut self.nfs4 {
-            nfs4.note_certificate(PeerAt { shard: OWN, peer }, names);
+            nfs4.note_certificate(ShardPeer { shard: OWN, peer }, names);
         }
         if let Some(arrival) = &mut self.arrival {
             arrival.tell_certificate(peer, names);
@@ -91,34 +91,34 @@ impl<S: Store> Gateway<S> {
             return self.refuse(cx, source.id, facts.garbage());
         };
         let has_room = arrival.has_room(arguments.remaining(), source.from);
-        let crossing = self
+        let shard_context = self
             .nfs4
             .as_mut()
             .and_then(|nfs4| nfs4.reach_of(&self.store, source, compound.clone(), has_room));
-        let Some(crossing) = crossing else {
+        let Some(shard_context) = shard_context else {
             return match has_room && arrival.forward(source, caller, facts, &arguments, None) {
                 true => Err(NoMessage::Waits),
                 false => delay(cx, facts.xid, compound).ok_or(NoMessage::Dropped),
             };
         };
         let mut is_behind_io = false;
-        if crossing.reach == Reach::Begin || crossing.home.is_some() {
+        if shard_context.placement == Placement::Begin || shard_context.home.is_some() {
             // A request is begun only if the home has room for it.
-            let may_wait = crossing.home.is_none() && arrival.has_spare_room();
+            let may_wait = shard_context.home.is_none() && arrival.has_spare_room();
             let gives_up = |nfs4: &mut Box<Nfs4>| nfs4.give_up(&compound, may_wait);
             is_behind_io = has_room && self.nfs4.as_mut().is_some_and(gives_up);
             if !has_room || (is_behind_io && !may_wait) {
                 return delay(cx, facts.xid, compound).ok_or(NoMessage::Dropped);
             }
         }
-        let begun = match self.compound_here(cx, CompoundCall { crossing, ..call }) {
-            Err(NoMessage::Elsewhere(begun)) => begun.ok_or(NoMessage::Dropped)?,
+        let begun = match self.compound_here(cx, CompoundCall { shard_context, ..call }) {
+            Err(NoMessage::NeedsHome(begun)) => begun.ok_or(NoMessage::Dropped)?,
             answer => return answer,
         };
         let (Some(arrival), Some(nfs4)) = (&mut self.arrival, &mut self.nfs4) else {
             return Err(NoMessage::Dropped);
         };
-        nfs4.put_away(Asker::of(source), facts.xid, &begun);
+        nfs4.put_away(Requester::of(source), facts.xid, &begun);
         if arrival.forward(source, caller, facts, &arguments, Some(begun)) {
             if is_behind_io {
                 arrival.hold_back();
@@ -165,7 +165,7 @@ impl<S: Store> Gateway<S> {
         let (source, pieces) = (compound.source, compound.pieces());
         let answer = self.compound_of(cx, &compound, Reader::over(&pieces));
         let is_kept = match &answer {
-            Err(NoMessage::Elsewhere(_)) => true,
+            Err(NoMessage::NeedsHome(_)) => true,
             // Its slot waits for it: memory was short, and it has had no effect.
             Err(NoMessage::Dropped) => compound.begun.is_some(),
             _ => false,
@@ -174,7 +174,7 @@ impl<S: Store> Gateway<S> {
             Some(nfs4) if is_kept => nfs4.keep(compound),
             _ => {
                 compound.drop_pin(&mut self.store);
-                self.conclude_compound(cx, Asker::of(source), answer);
+                self.conclude_compound(cx, Requester::of(source), answer);
             }
         }
     }
@@ -204,7 +204,7 @@ impl<S: Store> Gateway<S> {
         let Ok(CallTarget::Nfs(procedure)) = *target else { return None };
         // Arguments that cannot be decoded are refused on the usual path.
         let nfs = v3::Call::parse(procedure, call.arguments.clone()).ok()?;
-        let question = BesideQuestion::of(&nfs).filter(|asked| arrival.may_conflict(asked))?;
+        let question = ConflictQuery::of(&nfs).filter(|asked| arrival.may_conflict(asked))?;
         let source = CallSource::own(call.id, call.peer, call.from);
         let message = arrival.may_ask().then(|| drc::copy(cx, &call.header, &nfs)).flatten();
         let Some(message) = message else {
@@ -234,20 +234,20 @@ impl<S: Store> Gateway<S> {
     pub(super) fn conclude_compound(
         &mut self,
         cx: &mut Cx<'_>,
-        asker: Asker,
+        requester: Requester,
         answer: Result<Answer, NoMessage>,
     ) {
-        if asker.shard == OWN {
-            return self.conclude(cx, asker.id, asker.peer, answer);
+        if requester.shard == OWN {
+            return self.conclude(cx, requester.id, requester.peer, answer);
         }
         // Its reply may carry handles.
         self.write_index();
         let Some(nfs4) = &mut self.nfs4 else { return };
         match answer {
-            Ok(answer) => nfs4.answer(cx, asker, answer),
-            Err(NoMessage::Sent | NoMessage::Waits | NoMessage::Elsewhere(_)) => {}
+            Ok(answer) => nfs4.answer(cx, requester, answer),
+            Err(NoMessage::Sent | NoMessage::Waits | NoMessage::NeedsHome(_)) => {}
             Err(NoMessage::Dropped) => {
-                nfs4.disconnect(cx, asker.at());
+                nfs4.disconnect(cx, requester.at());
                 self.counters.count_unanswered();
             }
         }
@@ -259,7 +259,7 @@ impl<S: Store> Gateway<S> {
         match (&mut self.arrival, &mut self.nfs4) {
             (Some(arrival), _) => arrival.called_back(*peer, *token, reply.ok()),
             (None, Some(nfs4)) => {
-                let peer = PeerAt { shard: OWN, peer: *peer };
+                let peer = ShardPeer { shard: OWN, peer: *peer };
                 nfs4.handle_reply(cx.now(), peer, *token, reply.ok());
             }
             (None, None) => {}
@@ -311,10 +311,10 @@ impl<S: Store> Gateway<S> {
                 nfs4.tell(compound.source.shard, FromHome::Back(compound));
             }
             ToHome::Compound(compound) => self.carry_out_forwarded(cx, compound),
-            ToHome::Question { asker, caller, question } => {
+            ToHome::Question { requester, caller, question } => {
                 self.store.now().act_as(&caller);
                 let verdict = nfs4.judge_question(&mut self.store, &question, cx.now());
-                nfs4.tell_verdict(asker, verdict);
+                nfs4.tell_verdict(requester, verdict);
             }
             ToHome::CalledBack { at, token, reply } => {
                 nfs4.handle_reply(cx.now(), at, token, reply.as_deref());
@@ -335,14 +335,14 @@ impl<S: Store> Gateway<S> {
                 let peer = arrival.take_forwarded(id);
                 let split = borrower.as_ref().and_then(|nfs4| nfs4.split(id));
                 if let Some(compound) = split {
-                    return self.resume_compound(cx, compound, Told::Home(reply));
+                    return self.resume_compound(cx, compound, WaitResult::Home(reply));
                 }
                 let away = borrower.and_then(|nfs4| nfs4.take_away(id, reply.kept()));
                 let (id, peer) = match (away, peer) {
                     (Some(away), _) => {
-                        let Some((asker, xid)) = away.asker else { return };
+                        let Some((requester, xid)) = away.requester else { return };
                         reply.readdress(xid);
-                        (asker.id, asker.peer)
+                        (requester.id, requester.peer)
                     }
                     (None, Some(peer)) => (id, peer),
                     (None, None) => return,
@@ -394,7 +394,7 @@ impl<S: Store> Gateway<S> {
             pulled: Pulled::default(),
             caller: compound.caller,
             means: self.means(),
-            crossing: Crossing::default(),
+            shard_context: ShardContext::default(),
         };
         let answer = self.compound_beside_home(cx, call);
         self.conclude(cx, id, peer, answer);

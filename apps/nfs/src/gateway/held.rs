@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     held::{HeldCall, Need},
-    parked::{Asker, ParkedCall},
-    v4::Told,
+    parked::{ParkedCall, Requester},
+    v4::WaitResult,
 };
 use stag_nfs_store::{Begun, Store, StoreCall, StoreCallDone};
 
@@ -147,11 +147,11 @@ impl<S: Store> Gateway<S> {
     ) {
         if let Some(compound) = parked.compound.take() {
             drop(std::mem::take(&mut parked.memories).regain(call));
-            return self.resume_compound(cx, compound, Told::busy());
+            return self.resume_compound(cx, compound, WaitResult::busy());
         }
-        let asker = parked.asker;
+        let requester = parked.requester;
         let answer = self.let_go(cx, parked, call);
-        if let Some(Asker { id, peer, .. }) = asker {
+        if let Some(Requester { id, peer, .. }) = requester {
             self.conclude(cx, id, peer, answer);
         }
     }

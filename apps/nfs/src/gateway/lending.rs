@@ -48,7 +48,7 @@ pub(super) fn lend(
     payload: Option<Extent>,
 ) -> Option<()> {
     let memories = &mut parked.memories;
-    let peer = parked.asker.map(|asker| asker.peer);
+    let peer = parked.requester.map(|requester| requester.peer);
     let take = |len| peer.map_or_else(|| cx.take(len), |peer| cx.take_for(peer, len));
     if let Some(extent) = payload {
         memories.payload_slot = extent.capacity();

@@ -16,11 +16,11 @@ use super::{
 use crate::{
     deferred::{Deferred, DeferredRead},
     drc::CallSource,
-    parked::{Asker, CallMemories, OWN, ParkedCall},
+    parked::{CallMemories, OWN, ParkedCall, Requester},
     v4::{
-        CallFacts, CompoundCall, CompoundId, CompoundStep, Crossing, ForwardedCompound, Nfs4,
-        Nfs4Config, Nfs4Records, NoReply, Resumption, ShortCompound, StoreWish, Told, WaitMeans,
-        Wish,
+        CallFacts, CompoundCall, CompoundId, CompoundOutcome, ForwardedCompound, Nfs4, Nfs4Config,
+        Nfs4Records, NoReply, Resumption, ShardContext, ShortCompound, StoreWait, WaitFor,
+        WaitMeans, WaitResult,
     },
 };
 use stag_nfs_store::{
@@ -179,7 +179,7 @@ impl<S: Store> Gateway<S> {
         let Call { header, arguments, pulled, .. } = call;
         let means = self.means();
         let caller = self.caller(source, header);
-        let crossing = Crossing::default();
+        let shard_context = ShardContext::default();
         let pulled = *pulled;
         let facts = CallFacts::of(header, arguments);
         let compound = CompoundCall {
@@ -189,13 +189,13 @@ impl<S: Store> Gateway<S> {
             pulled,
             caller,
             means,
-            crossing,
+            shard_context,
         };
         if self.arrival.is_some() {
             return self.compound_beside_home(cx, compound);
         }
         match self.compound_here(cx, compound) {
-            Err(NoMessage::Elsewhere(_)) => {
+            Err(NoMessage::NeedsHome(_)) => {
                 self.await_slots(cx, source, caller, facts, arguments.clone())
             }
             answer => answer,
@@ -213,8 +213,8 @@ impl<S: Store> Gateway<S> {
         let begun = compound.begun.as_ref();
         let (means, pulled) = (self.means(), Pulled::default());
         let asked = compound.asked();
-        let crossing = Crossing { begun, takes_loans, asked, ..Crossing::default() };
-        let call = CompoundCall { source, facts, arguments, pulled, caller, means, crossing };
+        let shard_context = ShardContext { begun, takes_loans, asked, ..ShardContext::default() };
+        let call = CompoundCall { source, facts, arguments, pulled, caller, means, shard_context };
         self.compound_here(cx, call)
     }
 
@@ -225,16 +225,16 @@ impl<S: Store> Gateway<S> {
         call: CompoundCall<'_>,
     ) -> Result<Answer, NoMessage> {
         let Some(nfs4) = &mut self.nfs4 else { return Err(NoMessage::Dropped) };
-        let (asker, facts) = (Asker::of(call.source), call.facts);
+        let (requester, facts) = (Requester::of(call.source), call.facts);
         let step = nfs4.compound(cx, &mut self.store, &mut self.counters.data, call);
         nfs4.tell_conflicts();
         match step {
-            Ok(CompoundStep::Done(answer)) => Ok(answer),
-            Ok(CompoundStep::Elsewhere(begun)) => Err(NoMessage::Elsewhere(begun)),
+            Ok(CompoundOutcome::Done(answer)) => Ok(answer),
+            Ok(CompoundOutcome::NeedsHome(begun)) => Err(NoMessage::NeedsHome(begun)),
             Ok(step) => self.follow(cx, step),
             // A forwarding shard has already refused arguments that cannot be decoded.
-            Err(NoReply::Garbage) if asker.shard == OWN => {
-                self.refuse(cx, asker.id, facts.garbage())
+            Err(NoReply::Garbage) if requester.shard == OWN => {
+                self.refuse(cx, requester.id, facts.garbage())
             }
             Err(NoReply::Garbage | NoReply::NoMemory) => Err(NoMessage::Dropped),
         }
@@ -247,42 +247,42 @@ impl<S: Store> Gateway<S> {
     }
 
     /// Fulfils the wishes of a compound, until it is complete or waits.
-    fn follow(&mut self, cx: &mut Cx<'_>, mut step: CompoundStep) -> Result<Answer, NoMessage> {
+    fn follow(&mut self, cx: &mut Cx<'_>, mut step: CompoundOutcome) -> Result<Answer, NoMessage> {
         loop {
-            let (id, wish) = match step {
-                CompoundStep::Done(answer) => return Ok(answer),
-                CompoundStep::Silent => {
+            let (id, event) = match step {
+                CompoundOutcome::Done(answer) => return Ok(answer),
+                CompoundOutcome::Silent => {
                     // A held reply may carry handles.
                     self.write_index();
                     return Err(NoMessage::Waits);
                 }
-                CompoundStep::Waits(id, wish) => (id, wish),
-                CompoundStep::Elsewhere(begun) => return Err(NoMessage::Elsewhere(begun)),
+                CompoundOutcome::Waits(id, event) => (id, event),
+                CompoundOutcome::NeedsHome(begun) => return Err(NoMessage::NeedsHome(begun)),
             };
-            let answered = match wish {
-                Wish::Store(wish) => self.begin_for(cx, id, wish),
-                Wish::Fetch => {
+            let answered = match event {
+                WaitFor::Store(event) => self.begin_for(cx, id, event),
+                WaitFor::Fetch => {
                     let read = DeferredRead::Compound(id);
                     self.reads.put(Deferred { read, began: cx.now() });
                     None
                 }
-                Wish::Recall => None,
-                Wish::Turn => {
+                WaitFor::Recall => None,
+                WaitFor::Turn => {
                     let nfs4 = self.nfs4.as_ref();
                     if let Some(holder) = nfs4.and_then(|nfs4| nfs4.holder_of(id)) {
                         cx.put_aside(holder);
                     }
                     None
                 }
-                Wish::Home(wish) => {
+                WaitFor::Home(event) => {
                     if let (Some(arrival), Some(nfs4)) = (&mut self.arrival, &mut self.nfs4) {
-                        arrival.ask_home(nfs4, id, wish);
+                        arrival.ask_home(nfs4, id, event);
                     }
                     None
                 }
             };
             let Some(answered) = answered else { return Err(NoMessage::Waits) };
-            step = self.step(cx, id, Told::Answered(answered)).1;
+            step = self.step(cx, id, WaitResult::Answered(answered)).1;
         }
     }
 
@@ -291,8 +291,8 @@ impl<S: Store> Gateway<S> {
         &mut self,
         cx: &mut Cx<'_>,
         id: CompoundId,
-        told: Told,
-    ) -> (Option<Asker>, CompoundStep) {
+        told: WaitResult,
+    ) -> (Option<Requester>, CompoundOutcome) {
         let means = self.means();
         let resumption = Resumption { id, told, means };
         match &mut self.nfs4 {
@@ -302,12 +302,12 @@ impl<S: Store> Gateway<S> {
                 nfs4.tell_conflicts();
                 resumed
             }
-            None => (None, CompoundStep::Silent),
+            None => (None, CompoundOutcome::Silent),
         }
     }
 
     /// Resumes a compound whose wish was fulfilled, and charges its client for that.
-    pub(super) fn resume_compound(&mut self, cx: &mut Cx<'_>, id: CompoundId, told: Told) {
+    pub(super) fn resume_compound(&mut self, cx: &mut Cx<'_>, id: CompoundId, told: WaitResult) {
         let holder = self.nfs4.as_ref().and_then(|nfs4| nfs4.holder_of(id));
         self.carry_on(cx, id, told);
         if let Some(holder) = holder {
@@ -316,11 +316,11 @@ impl<S: Store> Gateway<S> {
     }
 
     /// Resumes a compound, and answers it when it is complete.
-    fn carry_on(&mut self, cx: &mut Cx<'_>, id: CompoundId, told: Told) {
-        let (asker, step) = self.step(cx, id, told);
+    fn carry_on(&mut self, cx: &mut Cx<'_>, id: CompoundId, told: WaitResult) {
+        let (requester, step) = self.step(cx, id, told);
         let answer = self.follow(cx, step);
-        if let Some(asker) = asker {
-            self.conclude_compound(cx, asker, answer);
+        if let Some(requester) = requester {
+            self.conclude_compound(cx, requester, answer);
         }
     }
 
@@ -331,7 +331,7 @@ impl<S: Store> Gateway<S> {
         for id in CompoundId::all() {
             let due = self.nfs4.as_ref();
             if due.is_some_and(|nfs4| nfs4.is_recall_due(id, cx.now(), has_returned)) {
-                self.resume_compound(cx, id, Told::Recalled);
+                self.resume_compound(cx, id, WaitResult::Recalled);
             }
         }
     }
@@ -349,7 +349,7 @@ impl<S: Store> Gateway<S> {
             let Some(nfs4) = &mut self.nfs4 else { return };
             let Some((id, holder)) = nfs4.next_for_turn() else { continue };
             if cx.take_turn(holder) {
-                self.carry_on(cx, id, Told::Turn);
+                self.carry_on(cx, id, WaitResult::Turn);
                 cx.end_turn(holder);
             } else {
                 nfs4.keep_for_turn(id);
@@ -362,12 +362,12 @@ impl<S: Store> Gateway<S> {
         &mut self,
         cx: &mut Cx<'_>,
         id: CompoundId,
-        StoreWish { operation, payload }: StoreWish,
+        StoreWait { operation, payload }: StoreWait,
     ) -> Option<Answered> {
         let caller = self.nfs4.as_ref().and_then(|nfs4| nfs4.caller_of(id))?;
         let is_harmless = operation.is_harmless();
         let parked = ParkedCall {
-            asker: None,
+            requester: None,
             xid: Xid(0),
             procedure: None,
             compound: Some(id),

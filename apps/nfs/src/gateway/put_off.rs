@@ -27,10 +27,10 @@ use crate::{
     deferred::{Deferred, DeferredCall, DeferredRead},
     drc::{self, CallSource},
     held::UNSTARTED_MAX,
-    parked::{Asker, CallMemories, ParkedCall},
+    parked::{CallMemories, ParkedCall, Requester},
     reply::ReplyWriter,
     v3::CallMemory,
-    v4::{ChangeScope, Told},
+    v4::{ChangeScope, WaitResult},
 };
 use stag_nfs_store::{
     Answered, Effort, Store, StoreCall, StoreCallDone, StoreOutcome, StoreRequest, TRANSFER_MAX,
@@ -75,10 +75,10 @@ impl<S: Store> Gateway<S> {
         }
         let name = self.cache.name(source.from, header, call);
         if let Some(parked) = self.parked.find(&name) {
-            let asker = Asker::of(source);
-            let earlier = parked.asker.replace(asker);
+            let requester = Requester::of(source);
+            let earlier = parked.requester.replace(requester);
             self.cache.count_busy();
-            return take_place(cx, earlier, asker);
+            return take_place(cx, earlier, requester);
         }
         let procedure = call.procedure();
         if !is_harmless && let Some(octets) = self.cache.replay(&name, cx.now()) {
@@ -101,7 +101,7 @@ impl<S: Store> Gateway<S> {
             Some(ReplyWriter::message_of(cx).ok_or(NoMessage::Dropped)?)
         };
         let parked = ParkedCall {
-            asker: Some(Asker::of(source)),
+            requester: Some(Requester::of(source)),
             xid: header.xid,
             procedure: Some(procedure),
             compound: None,
@@ -127,7 +127,7 @@ impl<S: Store> Gateway<S> {
         path: &[u8],
     ) -> Result<Answer, NoMessage> {
         let parked = ParkedCall {
-            asker: Some(Asker::of(source)),
+            requester: Some(Requester::of(source)),
             xid: header.xid,
             procedure: None,
             compound: None,
@@ -205,13 +205,13 @@ impl<S: Store> Gateway<S> {
     /// Reports a completed call to its caller or compound.
     pub(super) fn tell(&mut self, cx: &mut Cx<'_>, parked: ParkedCall, done: StoreCallDone) {
         if let Some(compound) = parked.compound {
-            let told = Told::Answered(answered(parked, done));
+            let told = WaitResult::Answered(answered(parked, done));
             return self.resume_compound(cx, compound, told);
         }
         self.end_change(&parked);
-        let asker = parked.asker;
+        let requester = parked.requester;
         let answer = self.settle(cx, parked, done);
-        if let Some(Asker { id, peer, .. }) = asker {
+        if let Some(Requester { id, peer, .. }) = requester {
             self.conclude(cx, id, peer, answer.ok_or(NoMessage::Dropped));
             cx.end_turn(peer);
         }
@@ -231,7 +231,7 @@ impl<S: Store> Gateway<S> {
             return self.settle_mount(cx, &parked, &outcome);
         };
         let mut store = Answered::new(outcome, filled);
-        let is_wanted = parked.asker.is_some() || !parked.is_harmless;
+        let is_wanted = parked.requester.is_some() || !parked.is_harmless;
         let mut reply = if is_wanted { self.reply_to(cx, &mut parked, &operation) } else { None };
         if let Some(reply) = &mut reply {
             let memory = CallMemory { cx, pulled: Pulled::default() };
@@ -240,10 +240,10 @@ impl<S: Store> Gateway<S> {
             let status = crate::v3::answer(&mut store, data, memory, &call, reply);
             self.counters.count_nfs(procedure, status);
         }
-        let is_kept = drc::is_kept(procedure) || parked.asker.is_none();
+        let is_kept = drc::is_kept(procedure) || parked.requester.is_none();
         let kept = reply.as_ref().filter(|_| is_kept && !parked.is_harmless);
         self.end(cx.now(), &parked, kept.map(ReplyWriter::message));
-        parked.asker.and(reply).map(ReplyWriter::finish)
+        parked.requester.and(reply).map(ReplyWriter::finish)
     }
 
     fn settle_mount(
@@ -252,7 +252,7 @@ impl<S: Store> Gateway<S> {
         parked: &ParkedCall,
         outcome: &StoreOutcome,
     ) -> Option<Answer> {
-        parked.asker?;
+        parked.requester?;
         let mounted = match outcome {
             StoreOutcome::Mounted(result) => *result,
             _ => Err(Status::ServerFault),
@@ -363,7 +363,7 @@ impl<S: Store> Gateway<S> {
                     let answer = reply.map(|reply| self.ask_again(reply, Some(Procedure::Read)));
                     self.conclude(cx, id, peer, answer.ok_or(NoMessage::Dropped));
                 }
-                DeferredRead::Compound(id) => self.resume_compound(cx, id, Told::busy()),
+                DeferredRead::Compound(id) => self.resume_compound(cx, id, WaitResult::busy()),
             }
         }
     }
@@ -387,9 +387,9 @@ impl<S: Store> Gateway<S> {
         let Some(parked) = self.parked.get_mut(ticket) else { return };
         self.counters.waiting.given_up += 1;
         if let Some(compound) = parked.compound.take() {
-            return self.resume_compound(cx, compound, Told::busy());
+            return self.resume_compound(cx, compound, WaitResult::busy());
         }
-        let Some(Asker { id, peer, .. }) = parked.asker.take() else { return };
+        let Some(Requester { id, peer, .. }) = parked.requester.take() else { return };
         let (xid, procedure) = (parked.xid, parked.procedure);
         let reply = ReplyWriter::begin(cx, xid, 0);
         let answer = reply.map(|reply| self.ask_again(reply, procedure));
@@ -399,10 +399,14 @@ impl<S: Store> Gateway<S> {
 
 /// Lets the newest caller of a call take the place of an earlier one, which has probably gone: no
 /// reply can reach it on its connection any more.
-fn take_place(cx: &mut Cx<'_>, earlier: Option<Asker>, asker: Asker) -> Result<Answer, NoMessage> {
+fn take_place(
+    cx: &mut Cx<'_>,
+    earlier: Option<Requester>,
+    requester: Requester,
+) -> Result<Answer, NoMessage> {
     match earlier {
         // A retransmission on the same connection, handled as for any call in progress.
-        Some(earlier) if earlier.peer == asker.peer => Err(NoMessage::Dropped),
+        Some(earlier) if earlier.peer == requester.peer => Err(NoMessage::Dropped),
         Some(earlier) => {
             cx.disconnect(earlier.peer);
             Err(NoMessage::Waits)

@@ -12,7 +12,7 @@ use crate::{
     drc::CallSource,
     reply::ReplyWriter,
     v3::{ReadAttempt, Turn},
-    v4::Told,
+    v4::WaitResult,
 };
 use stag_nfs_store::{self, Procedures as _, Store};
 
@@ -67,7 +67,7 @@ impl<S: Store> Gateway<S> {
                     cx.end_turn(read.peer);
                 }
                 Some(DeferredRead::Compound(id)) => {
-                    self.resume_compound(cx, id, Told::Fetched(fetched.brought));
+                    self.resume_compound(cx, id, WaitResult::Fetched(fetched.brought));
                 }
                 None => {}
             }

@@ -19,7 +19,7 @@ use stag_protocol::{
     xdr::{Codec as _, NoRoom, Reader, Writer},
 };
 
-use crate::parked::PeerAt;
+use crate::parked::ShardPeer;
 
 use super::{
     Nfs4, milliseconds,
@@ -254,7 +254,7 @@ impl Nfs4 {
     pub(crate) fn handle_reply(
         &mut self,
         now: Time,
-        peer: PeerAt,
+        peer: ShardPeer,
         token: Token,
         reply: Option<&[u8]>,
     ) {
@@ -277,7 +277,7 @@ impl Nfs4 {
     }
 
     /// A connection no longer carries the callbacks of a session.
-    fn lose(&mut self, session: &SessionId, peer: PeerAt) {
+    fn lose(&mut self, session: &SessionId, peer: ShardPeer) {
         if let Some(session) = self.sessions.get_mut(session)
             && let Some(back) = &mut session.callbacks
         {

@@ -43,23 +43,23 @@ pub(crate) use callbacks::call_over;
 pub(crate) use context::WaitMeans;
 pub(crate) use context::changes_in_flight::ChangeScope;
 pub use context::counters::Nfs4Report;
-pub(crate) use context::placement::{Crossing, Reach};
-pub(crate) use context::replay_log::{StoreWish, Wish};
+pub(crate) use context::placement::{Placement, ShardContext};
+pub(crate) use context::replay_log::{StoreWait, WaitFor};
 pub(crate) use interpreter::getattr_fast_path::ShortCompound;
-pub(crate) use interpreter::resumption::{Resumption, Told};
+pub(crate) use interpreter::resumption::{Resumption, WaitResult};
 pub(crate) use interpreter::suspended::CompoundId;
-pub(crate) use interpreter::{CallFacts, CompoundCall, CompoundStep, NoReply};
+pub(crate) use interpreter::{CallFacts, CompoundCall, CompoundOutcome, NoReply};
 pub use recovery::grace::Nfs4Records;
 pub(crate) use session::BegunSlot;
 pub use session::description::{BoundConnection, SessionState};
 pub use shards::channel::Nfs4Link;
 pub(crate) use shards::channel::{ArrivalEnd, AwaitedVerdict};
 pub(crate) use shards::messages::{ForwardedCompound, FromHome, ToHome};
-pub(crate) use v3_conflicts::BesideQuestion;
+pub(crate) use v3_conflicts::ConflictQuery;
 
-use crate::parked::PeerAt;
+use crate::parked::ShardPeer;
 use callbacks::Callbacks;
-use context::changes_in_flight::ChangesUnderWay;
+use context::changes_in_flight::ChangesInFlight;
 use context::counters::Tally;
 use context::pseudo_fs::PseudoTree;
 use interpreter::suspended::SuspendedCompounds;
@@ -151,11 +151,11 @@ pub(crate) struct Nfs4 {
     sessions: Sessions,
     names: NameKey,
     /// Names in the certificates that connections have presented.
-    certificates: HashMap<PeerAt, CertificateNames>,
+    certificates: HashMap<ShardPeer, CertificateNames>,
     /// Hosts that use the name of another one.
     strangers: EventRate,
     /// Connections that have used the session of another gateway, the latest last.
-    moved: VecDeque<PeerAt>,
+    moved: VecDeque<ShardPeer>,
     /// Clients that have moved here.
     moves: EventRate,
     pseudo: PseudoTree,
@@ -164,8 +164,8 @@ pub(crate) struct Nfs4 {
     state: StateTables,
     callbacks: Callbacks,
     suspended: SuspendedCompounds,
-    changes: ChangesUnderWay,
-    /// Memory of unused journals.
+    changes: ChangesInFlight,
+    /// Memory of unused replay logs.
     journals: Vec<Vec<Answered>>,
     /// Lists for replies with several items.
     item_lists: ItemLists,
@@ -213,7 +213,7 @@ impl Nfs4 {
             .with_secret(config.key),
             callbacks: Callbacks::default(),
             suspended: SuspendedCompounds::new(),
-            changes: ChangesUnderWay::new(S::MAY_WAIT),
+            changes: ChangesInFlight::new(S::MAY_WAIT),
             journals: Vec::new(),
             item_lists: ItemLists::default(),
             recovery: Recovery::default(),
@@ -269,7 +269,7 @@ impl Nfs4 {
     }
 
     /// A connection is gone: no callback is sent and no call is answered over it.
-    pub(crate) fn forget_peer(&mut self, peer: PeerAt) {
+    pub(crate) fn forget_peer(&mut self, peer: ShardPeer) {
         self.suspended.forget(peer);
         self.certificates.remove(&peer);
         self.moved.retain(|moved| *moved != peer);
@@ -334,7 +334,7 @@ impl Nfs4 {
     fn end_session(&mut self, id: &SessionId) {
         let Some(session) = self.sessions.remove(id) else { return };
         self.clients.count_session_end(session.client, session.fore.requests_max);
-        self.end_loan(id, &session.standing);
+        self.end_loan(id, &session.owner_of_slots);
         self.keep_callbacks(session.callbacks);
     }
 

@@ -16,14 +16,14 @@ const REMOVALS: usize = 64;
 
 /// The effect of a call of version 3 on files, which another shard asks about.
 #[derive(Debug)]
-pub(crate) enum BesideQuestion {
+pub(crate) enum ConflictQuery {
     /// To have this access to a file.
     Access(FileHandle, AccessBeside),
     /// To change the objects of these names in directories, with this access to their files.
     Names(Vec<(FileHandle, Box<[u8]>)>, AccessBeside),
 }
 
-impl BesideQuestion {
+impl ConflictQuery {
     /// The question about a call; none if the call never conflicts.
     pub(crate) fn of(call: &Call<'_>) -> Option<Self> {
         let names = |places: &[&DirOpArgs<'_>]| {
@@ -143,12 +143,12 @@ impl Nfs4 {
     pub(crate) fn judge_question<S: Store>(
         &mut self,
         store: &mut S,
-        question: &BesideQuestion,
+        question: &ConflictQuery,
         now: Time,
     ) -> Result<(), Status> {
         match question {
-            BesideQuestion::Access(file, access) => self.judge(file, *access, now),
-            BesideQuestion::Names(names, access) => names.iter().try_for_each(|(dir, name)| {
+            ConflictQuery::Access(file, access) => self.judge(file, *access, now),
+            ConflictQuery::Names(names, access) => names.iter().try_for_each(|(dir, name)| {
                 let place = DirOpArgs { dir: *dir, name: Name(name) };
                 self.judge_named(store, &place, *access, now)
             }),

@@ -18,7 +18,7 @@ pub(super) use stat_fast_path::{USUAL_WORDS, emit_usual};
 
 use super::{
     Nfs4,
-    context::{Done, Turn, filehandle::Node},
+    context::{CompoundContext, OpResult, filehandle::Node},
 };
 use stag_nfs_store::{FileAttributes, FileTime, ObjectChange, Store, StoreLimits, TRANSFER_MAX};
 
@@ -245,9 +245,9 @@ const NAMES: Bitmap = Bitmap::of_attributes(&[
 const EXTENSIONS: Bitmap =
     Bitmap::of_attributes(&[Attribute::CloneBlksize, Attribute::XattrSupport]);
 
-impl<S: Store> Turn<'_, '_, S> {
+impl<S: Store> CompoundContext<'_, '_, S> {
     /// Asks for the facts about an object's file system from which these attributes are derived.
-    pub(super) fn file_system(&mut self, node: &Node, asked: &Bitmap) -> Done<FileSystemFacts> {
+    pub(super) fn file_system(&mut self, node: &Node, asked: &Bitmap) -> OpResult<FileSystemFacts> {
         let Node::Object(object) = node else { return Ok(FileSystemFacts::default()) };
         let mut facts = FileSystemFacts::default();
         if asked.meets(&SPACE) {
@@ -266,7 +266,7 @@ impl<S: Store> Turn<'_, '_, S> {
     }
 
     /// Asks for the facts about an object.
-    pub(super) fn object_facts(&mut self, node: &Node) -> Done<ObjectFacts> {
+    pub(super) fn object_facts(&mut self, node: &Node) -> OpResult<ObjectFacts> {
         match node {
             Node::Pseudo(handle) => {
                 let directory = self.directory(handle)?;

@@ -15,10 +15,10 @@ use std::borrow::Cow;
 
 use stag_protocol::nfs::v4::{SessionId, Status4, Verifier4};
 
-use super::Turn;
+use super::CompoundContext;
 use crate::{
     drc::CallSource,
-    parked::{Asker, PeerAt},
+    parked::{Requester, ShardPeer},
     records::OriginMark,
     v4::{
         Nfs4,
@@ -39,7 +39,7 @@ fn shown(owner: &[u8]) -> Cow<'_, str> {
 
 impl Nfs4 {
     /// A connection has shown a certificate with these names.
-    pub(crate) fn note_certificate(&mut self, at: PeerAt, names: CertificateNames) {
+    pub(crate) fn note_certificate(&mut self, at: ShardPeer, names: CertificateNames) {
         self.certificates.insert(at, names);
     }
 
@@ -54,19 +54,19 @@ impl Nfs4 {
     }
 
     fn certificate(&self, source: CallSource) -> Option<&CertificateNames> {
-        self.certificates.get(&Asker::of(source).at())
+        self.certificates.get(&Requester::of(source).at())
     }
 
     /// Associates a connection of this origin with a session, unless it is already. Returns false
     /// if the session's client has not used this origin.
     #[inline]
     pub(in crate::v4) fn associate(&mut self, id: &SessionId, source: CallSource) -> bool {
-        let at = Asker::of(source).at();
+        let at = Requester::of(source).at();
         self.sessions.is_bound(id, at) || self.associate_new(id, at, self.host(source))
     }
 
     #[cold]
-    fn associate_new(&mut self, id: &SessionId, at: PeerAt, host: Host) -> bool {
+    fn associate_new(&mut self, id: &SessionId, at: ShardPeer, host: Host) -> bool {
         let Some(session) = self.sessions.get_mut(id) else { return false };
         let is_known = match &session.origins {
             Some(origins) => origins.know(&host),
@@ -141,7 +141,7 @@ impl Nfs4 {
     /// unknown session.
     #[cold]
     fn note_unknown_session(&mut self, id: &SessionId, source: CallSource) -> Status4 {
-        let at = Asker::of(source).at();
+        let at = Requester::of(source).at();
         if self.names.is_of_other_gateway(id) && !self.moved.contains(&at) {
             if self.moved.len() == MOVED_MAX {
                 self.moved.pop_front();
@@ -153,7 +153,7 @@ impl Nfs4 {
 
     /// Logs that a client has moved, if its connection came with the session of another gateway.
     pub(in crate::v4) fn log_move(&mut self, new: &NewClient<'_>, source: CallSource) {
-        let at = Asker::of(source).at();
+        let at = Requester::of(source).at();
         let Some(place) = self.moved.iter().position(|moved| *moved == at) else { return };
         self.moved.remove(place);
         if self.moves.allows(new.now) {
@@ -174,7 +174,7 @@ impl Nfs4 {
     }
 }
 
-impl<S: Store> Turn<'_, '_, S> {
+impl<S: Store> CompoundContext<'_, '_, S> {
     /// Associates the connection with a session.
     ///
     /// # Errors

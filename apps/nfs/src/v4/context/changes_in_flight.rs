@@ -6,7 +6,7 @@
 //! counted from the time its call has to wait until it is complete, and OPEN grants no delegation
 //! of a file that a change may have touched since the OPEN began.
 
-use super::Turn;
+use super::CompoundContext;
 use stag_nfs_store::{Store, StoreRequest};
 use stag_nfs4_state::FileId;
 
@@ -52,13 +52,13 @@ struct Changes {
 
 /// Counts pending changes, and numbers their ends.
 #[derive(Debug)]
-pub(in crate::v4) struct ChangesUnderWay {
+pub(in crate::v4) struct ChangesInFlight {
     names: Changes,
     files: Box<[Changes]>,
     ends: u64,
 }
 
-impl ChangesUnderWay {
+impl ChangesInFlight {
     /// No pending change. Where calls never wait, there never is one.
     pub(in crate::v4) fn new(may_wait: bool) -> Self {
         let buckets = if may_wait { BUCKETS } else { 0 };
@@ -94,7 +94,7 @@ impl ChangesUnderWay {
     }
 
     /// Returns true while a change of a file by its handle is pending, in addition to one of the
-    /// asker's own if there is one.
+    /// requester's own if there is one.
     pub(in crate::v4) fn is_under_way(&self, file: FileId, has_own: bool) -> bool {
         let changes = self.files.get(bucket(file));
         changes.is_some_and(|changes| changes.under_way > u32::from(has_own))
@@ -135,7 +135,7 @@ impl OwnChanges {
     }
 
     /// The operation has to wait: its changes are pending from here on.
-    pub(in crate::v4) fn begin(&mut self, all: &mut ChangesUnderWay) {
+    pub(in crate::v4) fn begin(&mut self, all: &mut ChangesInFlight) {
         let more = self.scopes.iter().flatten().skip(self.counted);
         self.counted += more.map(|scope| all.begin(*scope)).count();
     }
@@ -146,18 +146,18 @@ impl OwnChanges {
     }
 
     /// The operation is complete.
-    pub(in crate::v4) fn end(&mut self, all: &mut ChangesUnderWay) {
+    pub(in crate::v4) fn end(&mut self, all: &mut ChangesInFlight) {
         let Self { scopes, counted } = std::mem::take(self);
         scopes.iter().flatten().take(counted).for_each(|scope| all.end(*scope));
     }
 }
 
-impl<S: Store> Turn<'_, '_, S> {
+impl<S: Store> CompoundContext<'_, '_, S> {
     /// Notes a change that the operation is about to make.
     #[inline]
     pub(in crate::v4) fn note_change(&mut self, scope: impl FnOnce() -> ChangeScope) {
         if S::MAY_WAIT {
-            self.journal.changes.add(scope());
+            self.replay_log.changes.add(scope());
         }
     }
 
@@ -165,7 +165,7 @@ impl<S: Store> Turn<'_, '_, S> {
     #[inline]
     pub(in crate::v4) fn end_changes(&mut self) {
         if S::MAY_WAIT {
-            self.journal.changes.end(&mut self.nfs4.changes);
+            self.replay_log.changes.end(&mut self.nfs4.changes);
         }
     }
 }
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_change_touches_its_file_while_it_is_under_way_and_for_those_who_looked_before_its_end() {
-        let mut all = ChangesUnderWay::new(true);
+        let mut all = ChangesInFlight::new(true);
         let mut own = OwnChanges::default();
         own.add(ChangeScope::File(FILE));
         own.add(ChangeScope::File(FILE));
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_change_of_names_touches_all_files() {
-        let mut all = ChangesUnderWay::new(true);
+        let mut all = ChangesInFlight::new(true);
         let before = all.last_end();
         all.begin(ChangeScope::Names);
         assert!(all.may_touch(FILE, before) && all.may_touch(OTHER, before));

@@ -29,16 +29,19 @@ use super::{
 };
 use crate::{
     drc::CallSource,
-    parked::{Asker, BufferLimits, PeerAt},
+    parked::{BufferLimits, Requester, ShardPeer},
     reply::ReplyWriter,
     report::DataCounts,
 };
 use stag_nfs_store::{Caller, Failed, ReadTicket, Store};
-use {filehandle::Node, placement::Crossing, replay_log::Journal, saved_arguments::KeptArguments};
+use {
+    filehandle::Node, placement::ShardContext, replay_log::ReplayLog,
+    saved_arguments::SavedArguments,
+};
 
 /// Reason for which an operation does not return NFS4_OK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum OpExit {
     /// It fails, and its only result is the status.
     Fail(Status4),
     /// It fails, and its results are written already.
@@ -46,33 +49,33 @@ pub(super) enum Stop {
     /// It has to wait, and runs again after the event that it waits for (`replay_log`).
     Wait,
     /// The home has to execute it, since a delegation may conflict. It has had no effect.
-    Elsewhere,
+    NeedsHome,
 }
 
-impl From<Status4> for Stop {
+impl From<Status4> for OpExit {
     fn from(status: Status4) -> Self {
         Self::Fail(status)
     }
 }
 
-impl From<v3::Status> for Stop {
+impl From<v3::Status> for OpExit {
     fn from(status: v3::Status) -> Self {
         Self::Fail(status::of_store(status))
     }
 }
 
-impl<About> From<Failed<About>> for Stop {
+impl<About> From<Failed<About>> for OpExit {
     fn from(failed: Failed<About>) -> Self {
         failed.status.into()
     }
 }
 
 /// Outcome of an operation.
-pub(super) type Done<T = ()> = Result<T, Stop>;
+pub(super) type OpResult<T = ()> = Result<T, OpExit>;
 
 /// Filehandles and stateids that operations pass on to each other.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct Filehandles {
     current: Option<Node>,
     saved: Option<Node>,
     /// The current stateid (RFC 8881 §16.2.3.1.2).
@@ -90,7 +93,7 @@ pub(crate) struct WaitMeans {
 }
 
 /// A running compound.
-pub(super) struct Turn<'t, 'k, S> {
+pub(super) struct CompoundContext<'t, 'k, S> {
     pub(super) nfs4: &'t mut Nfs4,
     pub(super) store: &'t mut S,
     pub(super) cx: &'t mut Cx<'k>,
@@ -100,22 +103,22 @@ pub(super) struct Turn<'t, 'k, S> {
     /// The arguments that came in Read chunks.
     pub(super) pulled: Pulled<'t>,
     /// The arguments in memory of their own, once it may have to wait.
-    pub(super) kept: Option<KeptArguments>,
-    /// The journal of the operation.
-    pub(super) journal: Journal,
+    pub(super) kept: Option<SavedArguments>,
+    /// The replay log of the operation.
+    pub(super) replay_log: ReplayLog,
     pub(super) means: WaitMeans,
     /// Time up to which it waits for delegations, once it does.
     pub(super) recall_until: Option<Time>,
     /// The operation has asked the store for a change.
     pub(super) has_changed: bool,
     /// The caller to answer.
-    pub(super) asker: Option<Asker>,
+    pub(super) requester: Option<Requester>,
     pub(super) source: CallSource,
     pub(super) caller: Caller,
     pub(super) principal: Principal,
     pub(super) minor_version: u32,
     pub(super) reply: ReplyWriter,
-    pub(super) place: Place,
+    pub(super) place: Filehandles,
     /// The slot of its SEQUENCE.
     pub(super) slot: Option<SlotInUse>,
     /// The store has been given the caller.
@@ -123,13 +126,13 @@ pub(super) struct Turn<'t, 'k, S> {
     /// The reply was taken from the slot.
     pub(super) is_replay: bool,
     /// Relation to other shards.
-    pub(super) crossing: Crossing<'t>,
+    pub(super) shard_context: ShardContext<'t>,
 }
 
-impl<S: Store> Turn<'_, '_, S> {
+impl<S: Store> CompoundContext<'_, '_, S> {
     /// The connection that the compound came over.
-    pub(super) const fn peer_at(&self) -> PeerAt {
-        Asker::of(self.source).at()
+    pub(super) const fn peer_at(&self) -> ShardPeer {
+        Requester::of(self.source).at()
     }
 
     /// The current object.
@@ -215,14 +218,14 @@ impl<S: Store> Turn<'_, '_, S> {
     pub(super) fn write(
         &mut self,
         emit: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
-    ) -> Done {
+    ) -> OpResult {
         let written = self.reply.write(emit);
         debug_assert_eq!(written, Ok(()), "results have the room that they were said to need");
         written.map_err(|NoRoom| Status4::ServerFault.into())
     }
 
     /// Writes the results of an operation that succeeded.
-    pub(super) fn put(&mut self, answer: &stag_protocol::nfs::v4::Answer<'_>) -> Done {
+    pub(super) fn put(&mut self, answer: &stag_protocol::nfs::v4::Answer<'_>) -> OpResult {
         use stag_protocol::nfs::v4::AnswerSet as _;
         self.write(|writer| answer.emit(writer))
     }
@@ -233,7 +236,7 @@ impl<S: Store> Turn<'_, '_, S> {
     ///
     /// # Errors
     /// NFS4ERR_DELAY when there is no memory for it in the message.
-    pub(super) fn put_item(&mut self, octets: stag_engine::Extents) -> Done {
+    pub(super) fn put_item(&mut self, octets: stag_engine::Extents) -> OpResult {
         let is_cached = self.slot.is_some_and(|slot| slot.cache_this);
         let octets = if is_cached {
             octets

@@ -19,7 +19,7 @@ pub(in crate::v4) const FORWARDED_MAX: usize = 128;
 
 /// Part of a compound that this shard executes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum Placement {
     /// All of it.
     #[default]
     All,
@@ -38,8 +38,8 @@ pub(crate) enum Reach {
 
 /// Relation of a compound to other shards.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Crossing<'a> {
-    pub(crate) reach: Reach,
+pub(crate) struct ShardContext<'a> {
+    pub(crate) placement: Placement,
     /// The state by which this shard, not the home, allows it to read or write.
     pub(crate) io: Option<StateOther>,
     /// It asks for attributes of an object that it looks up first.
@@ -49,9 +49,9 @@ pub(crate) struct Crossing<'a> {
     /// That shard can borrow a session that it creates.
     pub(crate) takes_loans: bool,
     /// The home has a part in it.
-    pub(crate) home: Option<HomePart>,
+    pub(crate) home: Option<OpenAtHome>,
     /// It is executed here, at the home, as far as another shard asks.
-    pub(crate) asked: Option<&'a AskedPart>,
+    pub(crate) asked: Option<&'a HomeRequest>,
 }
 
 /// Returns true for operations whose results may be separate from the reply.
@@ -61,7 +61,7 @@ pub(in crate::v4) const fn is_apart(request: &Request<'_>) -> bool {
 
 /// The OPEN of a compound that begins at another shard and ends at the home.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct HomePart {
+pub(crate) struct OpenAtHome {
     /// Its place.
     pub(in crate::v4) place: u32,
     /// The home also executes all operations after it.
@@ -70,8 +70,8 @@ pub(crate) struct HomePart {
 
 /// The home's part of a compound, with the data that it needs.
 #[derive(Debug)]
-pub(crate) struct AskedPart {
-    pub(in crate::v4) part: HomePart,
+pub(crate) struct HomeRequest {
+    pub(in crate::v4) part: OpenAtHome,
     /// Answers of the store to the OPEN, in their order.
     pub(in crate::v4) outcomes: Vec<StoreOutcome>,
     /// Its file, while it is pinned for the home and the pin has not been taken over.
@@ -80,8 +80,8 @@ pub(crate) struct AskedPart {
 
 /// An OPEN that the home has to complete.
 #[derive(Debug)]
-pub(crate) struct HomeWish {
-    pub(in crate::v4) part: HomePart,
+pub(crate) struct HomeCall {
+    pub(in crate::v4) part: OpenAtHome,
     pub(in crate::v4) outcomes: Vec<StoreOutcome>,
     pub(in crate::v4) file: FileHandle,
     pub(in crate::v4) is_pinned: bool,
@@ -90,7 +90,7 @@ pub(crate) struct HomeWish {
 
 /// The part of a compound that is at the home.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::v4) struct AtHome {
+pub(in crate::v4) struct PendingAtHome {
     /// The name by which the home answers it.
     pub(in crate::v4) call: CallId,
     pub(in crate::v4) file: FileHandle,

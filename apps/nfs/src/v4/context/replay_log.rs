@@ -1,8 +1,8 @@
-//! The journal of an operation that may wait.
+//! The replay log of an operation that may wait.
 //!
-//! An operation that has to wait ends with [`Stop::Wait`](super::Stop::Wait), and its
+//! An operation that has to wait ends with [`OpExit::Wait`](super::Stop::Wait), and its
 //! compound is suspended with a wish, which names the event it waits for. After that event, the
-//! operation runs again from its first line. Its journal replays the earlier answers in the same
+//! operation runs again from its first line. Its replay log replays the earlier answers in the same
 //! order, then gives the new one: each question reaches the store once, and each change is made
 //! once. So the code of an operation reads as if it never waited. Four rules make that correct:
 //!
@@ -12,34 +12,34 @@
 //! - A check of state that passed is not repeated: actions that relied on it stay done.
 //! - State changes only after the last question to the store.
 //! - The decision to ask a question depends only on data that is the same in each run: the
-//!   arguments, earlier answers, and facts that the journal keeps.
+//!   arguments, earlier answers, and facts that the replay log keeps.
 
 use stag_engine::Time;
 use stag_pools::Extent;
 use stag_protocol::nfs::v3::FileHandle;
 
-use super::{Stop, changes_in_flight::OwnChanges, placement::HomeWish};
+use super::{OpExit, changes_in_flight::OwnChanges, placement::HomeCall};
 use stag_nfs_store::{Answered, Brought, StoreOutcome, StoreRequest};
 use stag_nfs4_state::{ChangeAndSize, StateKey};
 
 /// Answers that an operation may get before it waits. Beyond this number it gets NFS4ERR_DELAY
 /// instead of waiting.
 const ANSWERS_MAX: usize = 64;
-/// Answers that a journal has room for initially. Hardly any operation gets more.
+/// Answers that a replay log has room for initially. Hardly any operation gets more.
 const ANSWERS: usize = 8;
 
 /// Event that a compound waits for.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "boxing would allocate")]
-pub(crate) enum Wish {
+pub(crate) enum WaitFor {
     /// A call to the store, to be begun.
-    Store(StoreWish),
+    Store(StoreWait),
     /// A READ that the store has deferred under the next ticket.
     Fetch,
     /// The return of recalled delegations of other clients.
     Recall,
     /// The home's part, which it is asked to execute.
-    Home(HomeWish),
+    Home(HomeCall),
     /// Its next turn: it has used the core for long, and its next operation has not begun.
     Turn,
 }
@@ -59,7 +59,7 @@ pub(in crate::v4) struct HolderCall {
 
 /// A call that the store has to begin.
 #[derive(Debug)]
-pub(crate) struct StoreWish {
+pub(crate) struct StoreWait {
     pub(crate) operation: StoreRequest,
     /// The data that it writes.
     pub(crate) payload: Option<Extent>,
@@ -67,14 +67,14 @@ pub(crate) struct StoreWish {
 
 /// Answers and facts by which an operation runs again from its first line.
 #[derive(Debug, Default)]
-pub(in crate::v4) struct Journal {
+pub(in crate::v4) struct ReplayLog {
     answers: Vec<Answered>,
     /// Answers that this run has been given.
     told: usize,
     /// Checks that passed, and the number of them that this run has reached.
     passed: u32,
     checked: u32,
-    /// An answer is not in the journal, so no later question can wait.
+    /// An answer is not in the replay log, so no later question can wait.
     has_gap: bool,
     /// The operation has created or cut a file. Its client would not ask for that again, so it gets
     /// no NFS4ERR_DELAY: the operation waits for as long as it has to.
@@ -99,16 +99,16 @@ pub(in crate::v4) struct Journal {
     pub(in crate::v4) announced_until: Option<Time>,
     /// Time up to which the operation waits for the record of its client, once it does.
     pub(in crate::v4) recorded_until: Option<Time>,
-    wish: Option<Wish>,
+    event: Option<WaitFor>,
 }
 
-impl Journal {
-    /// A journal in the memory of an earlier one.
+impl ReplayLog {
+    /// A replay log in the memory of an earlier one.
     pub(in crate::v4) fn in_memory_of(answers: Vec<Answered>) -> Self {
         Self { answers, ..Self::default() }
     }
 
-    /// Releases its memory for another journal.
+    /// Releases its memory for another replay log.
     pub(in crate::v4) fn into_memory(mut self) -> Vec<Answered> {
         self.answers.clear();
         self.answers
@@ -122,7 +122,7 @@ impl Journal {
         (self.sees_delegations, self.exports_edition, self.brought) = (None, None, None);
         (self.last_end, self.asked, self.announced_until) = (None, None, None);
         self.recorded_until = None;
-        debug_assert!(self.wish.is_none(), "an operation that waits is not over");
+        debug_assert!(self.event.is_none(), "an operation that waits is not over");
         debug_assert!(self.pinned.is_none(), "an OPEN takes its pin");
     }
 
@@ -148,24 +148,24 @@ impl Journal {
     }
 
     /// The operation runs again, from its first line.
-    pub(in crate::v4) fn rewind(&mut self) {
+    pub(in crate::v4) fn restart(&mut self) {
         (self.told, self.checked) = (0, 0);
-        debug_assert!(self.wish.is_none(), "what it waited for is there");
+        debug_assert!(self.event.is_none(), "what it waited for is there");
     }
 
     /// Returns true while there is a wish.
     #[inline]
     pub(in crate::v4) const fn is_waiting(&self) -> bool {
-        self.wish.is_some()
+        self.event.is_some()
     }
 
     /// Returns early if there is a wish.
     ///
     /// # Errors
-    /// [`Stop::Wait`].
+    /// [`OpExit::Wait`].
     #[inline]
-    pub(in crate::v4) const fn go_on(&self) -> Result<(), Stop> {
-        if self.is_waiting() { Err(Stop::Wait) } else { Ok(()) }
+    pub(in crate::v4) const fn go_on(&self) -> Result<(), OpExit> {
+        if self.is_waiting() { Err(OpExit::Wait) } else { Ok(()) }
     }
 
     /// Returns true if the operation may wait here.
@@ -174,15 +174,15 @@ impl Journal {
     }
 
     /// Sets the wish.
-    pub(in crate::v4) fn wait_for(&mut self, wish: Wish) -> Stop {
-        debug_assert!(self.wish.is_none(), "an operation waits for one thing");
-        self.wish = Some(wish);
-        Stop::Wait
+    pub(in crate::v4) fn wait_for(&mut self, event: WaitFor) -> OpExit {
+        debug_assert!(self.event.is_none(), "an operation waits for one thing");
+        self.event = Some(event);
+        OpExit::Wait
     }
 
     /// Takes the wish.
-    pub(in crate::v4) fn take_wish(&mut self) -> Option<Wish> {
-        self.wish.take()
+    pub(in crate::v4) fn take_event(&mut self) -> Option<WaitFor> {
+        self.event.take()
     }
 
     /// Returns true if the next question was asked before.
@@ -266,35 +266,35 @@ mod tests {
 
     #[test]
     fn a_second_run_is_told_what_the_first_was_told_and_then_what_it_waited_for() {
-        let mut journal = Journal::default();
-        assert!(journal.next_answer().is_none() && !journal.has_passed());
-        journal.pass();
-        journal.note(StoreOutcome::Attributes(Err(Status::Stale)));
-        assert!(journal.next_answer().is_none(), "the next question is a new one");
-        assert_eq!(journal.wait_for(Wish::Recall), Stop::Wait);
-        assert_eq!(journal.go_on(), Err(Stop::Wait));
-        assert!(journal.take_wish().is_some() && journal.go_on().is_ok());
-        journal.add(Answered::failed(Status::Jukebox));
-        journal.rewind();
-        assert!(journal.has_passed() && !journal.has_passed(), "one check passed");
-        assert!(journal.next_answer().is_some() && journal.next_answer().is_some());
-        assert!(journal.next_answer().is_none());
-        journal.clear();
-        assert!(journal.next_answer().is_none() && !journal.has_passed());
+        let mut replay_log = ReplayLog::default();
+        assert!(replay_log.next_answer().is_none() && !replay_log.has_passed());
+        replay_log.pass();
+        replay_log.note(StoreOutcome::Attributes(Err(Status::Stale)));
+        assert!(replay_log.next_answer().is_none(), "the next question is a new one");
+        assert_eq!(replay_log.wait_for(WaitFor::Recall), OpExit::Wait);
+        assert_eq!(replay_log.go_on(), Err(OpExit::Wait));
+        assert!(replay_log.take_event().is_some() && replay_log.go_on().is_ok());
+        replay_log.add(Answered::failed(Status::Jukebox));
+        replay_log.restart();
+        assert!(replay_log.has_passed() && !replay_log.has_passed(), "one check passed");
+        assert!(replay_log.next_answer().is_some() && replay_log.next_answer().is_some());
+        assert!(replay_log.next_answer().is_none());
+        replay_log.clear();
+        assert!(replay_log.next_answer().is_none() && !replay_log.has_passed());
     }
 
     #[test]
     fn behind_an_answer_that_is_not_noted_nothing_waits() {
-        let mut journal = Journal::default();
-        journal.leave_gap();
-        assert!(!journal.may_wait());
-        journal.clear();
+        let mut replay_log = ReplayLog::default();
+        replay_log.leave_gap();
+        assert!(!replay_log.may_wait());
+        replay_log.clear();
         for _ in 0..ANSWERS_MAX {
-            assert!(journal.may_wait());
-            journal.note(StoreOutcome::Attributes(Err(Status::Stale)));
+            assert!(replay_log.may_wait());
+            replay_log.note(StoreOutcome::Attributes(Err(Status::Stale)));
         }
-        assert!(!journal.may_wait());
-        journal.note(StoreOutcome::Attributes(Err(Status::Stale)));
-        assert!(!journal.may_wait() && journal.answers.len() == ANSWERS_MAX);
+        assert!(!replay_log.may_wait());
+        replay_log.note(StoreOutcome::Attributes(Err(Status::Stale)));
+        assert!(!replay_log.may_wait() && replay_log.answers.len() == ANSWERS_MAX);
     }
 }

@@ -10,7 +10,7 @@ use stag_protocol::{
 /// Arguments in memory of their own. Data pulled from the caller's memory stays in place; arguments
 /// from the message are copied.
 #[derive(Clone, Debug)]
-pub(in crate::v4) struct KeptArguments {
+pub(in crate::v4) struct SavedArguments {
     pieces: [Option<KeptPiece>; PIECES_MAX],
 }
 
@@ -21,7 +21,7 @@ struct KeptPiece {
     is_chunk: bool,
 }
 
-impl KeptArguments {
+impl SavedArguments {
     /// Keeps the unread part of a reader. None when the shard has too little memory, and for more
     /// pieces than a call can have.
     pub(in crate::v4) fn of(

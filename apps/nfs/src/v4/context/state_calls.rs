@@ -7,7 +7,7 @@ use stag_protocol::nfs::{
 };
 use std::{hash::Hasher, sync::Arc};
 
-use super::{Done, Stop, Turn, changes_in_flight::ChangeScope};
+use super::{CompoundContext, OpExit, OpResult, changes_in_flight::ChangeScope};
 use stag_nfs_store::Store;
 use stag_nfs4_state::{
     Claim, ClientKey, DeniedLock, FileId, IoAccess, PresenceFilter, RecallScope, StateFault,
@@ -19,11 +19,11 @@ const REMOVALS: usize = 64;
 
 /// Reason for which the tables refused a request of an operation.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::v4) enum Blocked {
+pub(in crate::v4) enum StateRefusal {
     /// A lock conflicts.
     Denied(DeniedLock),
     /// Any other reason.
-    Stopped(Stop),
+    Stopped(OpExit),
 }
 
 /// The identity of a file: a store makes one handle for all of its names. Only the store makes
@@ -35,7 +35,7 @@ pub(in crate::v4) fn file_id(file: &FileHandle) -> FileId {
     FileId(u128::from(both.h1) << 64 | u128::from(both.h2))
 }
 
-impl<S: Store> Turn<'_, '_, S> {
+impl<S: Store> CompoundContext<'_, '_, S> {
     /// The client in the tables of state.
     ///
     /// # Errors
@@ -51,7 +51,7 @@ impl<S: Store> Turn<'_, '_, S> {
     ///
     /// # Errors
     /// NFS4ERR_ACCESS, NFS4ERR_PERM.
-    pub(in crate::v4) fn check_admitted(&self, file: &FileHandle) -> Done {
+    pub(in crate::v4) fn check_admitted(&self, file: &FileHandle) -> OpResult {
         Ok(self.store.admits_to(file, &self.caller)?)
     }
 
@@ -69,21 +69,23 @@ impl<S: Store> Turn<'_, '_, S> {
     pub(in crate::v4) fn try_state<T>(
         &mut self,
         mut act: impl FnMut(&mut StateTables, u64) -> Result<T, StateFault>,
-    ) -> Result<T, Blocked> {
-        self.journal.go_on().map_err(Blocked::Stopped)?;
+    ) -> Result<T, StateRefusal> {
+        self.replay_log.go_on().map_err(StateRefusal::Stopped)?;
         let at = self.cx.now();
         let now = crate::v4::milliseconds(at);
         for _ in 0..REMOVALS {
             match act(&mut self.nfs4.state, now) {
                 Ok(value) => return Ok(value),
-                Err(StateFault::Failed(status)) => return Err(Blocked::Stopped(status.into())),
-                Err(StateFault::Denied(denied)) => return Err(Blocked::Denied(denied)),
+                Err(StateFault::Failed(status)) => {
+                    return Err(StateRefusal::Stopped(status.into()));
+                }
+                Err(StateFault::Denied(denied)) => return Err(StateRefusal::Denied(denied)),
                 Err(StateFault::AwaitPart) => {
-                    return Err(Blocked::Stopped(self.wait_for_part()));
+                    return Err(StateRefusal::Stopped(self.wait_for_part()));
                 }
                 // A delegation is being recalled.
                 Err(StateFault::AwaitRecall) => {
-                    return Err(Blocked::Stopped(self.wait_for_recall()));
+                    return Err(StateRefusal::Stopped(self.wait_for_recall()));
                 }
                 Err(StateFault::AwaitRemoval(client)) => {
                     if !self.nfs4.remove_expired(client, at) {
@@ -91,25 +93,26 @@ impl<S: Store> Turn<'_, '_, S> {
                     }
                 }
                 Err(StateFault::AwaitRecord) => {
-                    let client = self.client().map_err(|status| Blocked::Stopped(status.into()))?;
+                    let client =
+                        self.client().map_err(|status| StateRefusal::Stopped(status.into()))?;
                     if !self.nfs4.record_client(client, at) {
-                        let is_begun = self.journal.has_effect;
-                        return Err(Blocked::Stopped(self.wait_for_record(is_begun)));
+                        let is_begun = self.replay_log.has_effect;
+                        return Err(StateRefusal::Stopped(self.wait_for_record(is_begun)));
                     }
                 }
             }
         }
-        Err(Blocked::Stopped(Status4::Delay.into()))
+        Err(StateRefusal::Stopped(Status4::Delay.into()))
     }
 
     /// The same for requests that no lock conflicts with.
     pub(in crate::v4) fn with_state<T>(
         &mut self,
         act: impl FnMut(&mut StateTables, u64) -> Result<T, StateFault>,
-    ) -> Done<T> {
+    ) -> OpResult<T> {
         self.try_state(act).map_err(|blocked| match blocked {
-            Blocked::Denied(_) => Status4::Locked.into(),
-            Blocked::Stopped(stop) => stop,
+            StateRefusal::Denied(_) => Status4::Locked.into(),
+            StateRefusal::Stopped(stop) => stop,
         })
     }
 
@@ -119,22 +122,22 @@ impl<S: Store> Turn<'_, '_, S> {
         file: &FileHandle,
         stateid: Stateid,
         access: IoAccess,
-    ) -> Done {
+    ) -> OpResult {
         if access == IoAccess::Write {
             self.note_change(|| ChangeScope::File(file_id(file)));
         }
-        self.check_once(|turn| {
-            let request = match turn.state_request(file, stateid) {
+        self.check_once(|context| {
+            let request = match context.state_request(file, stateid) {
                 // The home has its clients.
-                Err(_) if turn.nfs4.borrowed.is_some() => {
-                    return turn.check_told(file, turn.stateid(stateid)?, access);
+                Err(_) if context.nfs4.borrowed.is_some() => {
+                    return context.check_told(file, context.stateid(stateid)?, access);
                 }
                 request => request?,
             };
             if request.stateid.is_special() {
-                turn.nfs4.state.check_grace()?;
+                context.nfs4.state.check_grace()?;
             }
-            turn.with_state(|state, now| state.check_io(&request, access, now)).map(drop)
+            context.with_state(|state, now| state.check_io(&request, access, now)).map(drop)
         })
     }
 
@@ -142,8 +145,8 @@ impl<S: Store> Turn<'_, '_, S> {
     /// for a moment.
     ///
     /// # Errors
-    /// [`Stop::Wait`], and then NFS4ERR_DELAY, while a recall is outstanding.
-    pub(in crate::v4) fn recall(&mut self, object: &FileHandle, scope: RecallScope) -> Done {
+    /// [`OpExit::Wait`], and then NFS4ERR_DELAY, while a recall is outstanding.
+    pub(in crate::v4) fn recall(&mut self, object: &FileHandle, scope: RecallScope) -> OpResult {
         if scope == RecallScope::All {
             self.note_change(|| ChangeScope::File(file_id(object)));
         }
@@ -153,9 +156,9 @@ impl<S: Store> Turn<'_, '_, S> {
         if self.nfs4.borrowed.is_some() {
             return self.check_beside(object);
         }
-        self.check_once(|turn| {
-            let (file, client) = (file_id(object), Some(turn.client_key()?));
-            turn.with_state(|state, now| state.recall(file, client, scope, now))
+        self.check_once(|context| {
+            let (file, client) = (file_id(object), Some(context.client_key()?));
+            context.with_state(|state, now| state.recall(file, client, scope, now))
         })
     }
 
@@ -165,15 +168,15 @@ impl<S: Store> Turn<'_, '_, S> {
     ///
     /// # Errors
     /// As [`recall`](Self::recall).
-    pub(in crate::v4) fn recall_for_name(&mut self, object: &FileHandle) -> Done {
+    pub(in crate::v4) fn recall_for_name(&mut self, object: &FileHandle) -> OpResult {
         if self.nfs4.link.is_none() {
             return self.recall(object, RecallScope::All);
         }
         let file = file_id(object);
         self.note_change(|| ChangeScope::File(file));
-        self.check_once(|turn| {
-            turn.with_state(|state, now| state.recall(file, None, RecallScope::All, now))?;
-            turn.nfs4.withdraw(file);
+        self.check_once(|context| {
+            context.with_state(|state, now| state.recall(file, None, RecallScope::All, now))?;
+            context.nfs4.withdraw(file);
             Ok(())
         })
     }
@@ -181,10 +184,10 @@ impl<S: Store> Turn<'_, '_, S> {
     /// On a shard other than the home, checks whether a delegation of an object may conflict.
     ///
     /// # Errors
-    /// [`Stop::Elsewhere`] if there may be one.
-    pub(in crate::v4) fn check_beside(&mut self, object: &FileHandle) -> Done {
-        self.check_once(|turn| match &turn.nfs4.borrowed {
-            Some(borrowed) if borrowed.may_conflict(object) => Err(Stop::Elsewhere),
+    /// [`OpExit::NeedsHome`] if there may be one.
+    pub(in crate::v4) fn check_beside(&mut self, object: &FileHandle) -> OpResult {
+        self.check_once(|context| match &context.nfs4.borrowed {
+            Some(borrowed) if borrowed.may_conflict(object) => Err(OpExit::NeedsHome),
             _ => Ok(()),
         })
     }
@@ -207,16 +210,16 @@ impl<S: Store> Turn<'_, '_, S> {
             None if self.nfs4.link.is_some() => self.nfs4.state.has_presence(),
             None => self.nfs4.state.delegation_count() > 0,
         };
-        if S::MAY_WAIT { self.journal.sees_delegations(are_there) } else { are_there }
+        if S::MAY_WAIT { self.replay_log.sees_delegations(are_there) } else { are_there }
     }
 
     /// Returns early from an OPEN that the tables would refuse for any file. The first one of a
     /// client waits until the client is recorded.
     ///
     /// # Errors
-    /// NFS4ERR_GRACE, NFS4ERR_NO_GRACE, NFS4ERR_BAD_STATEID; [`Stop::Wait`].
-    pub(in crate::v4) fn may_open(&mut self, claim: Claim) -> Done {
-        self.journal.go_on()?;
+    /// NFS4ERR_GRACE, NFS4ERR_NO_GRACE, NFS4ERR_BAD_STATEID; [`OpExit::Wait`].
+    pub(in crate::v4) fn may_open(&mut self, claim: Claim) -> OpResult {
+        self.replay_log.go_on()?;
         let at = self.cx.now();
         let (client, now) = (self.client_key()?, crate::v4::milliseconds(at));
         let judged = match claim {
@@ -229,13 +232,13 @@ impl<S: Store> Turn<'_, '_, S> {
             Err(StateFault::AwaitRecord) => {
                 if !self.nfs4.record_client(self.client()?, at) {
                     // Another shard may have created the file already.
-                    let is_begun = self.journal.has_answers();
+                    let is_begun = self.replay_log.has_answers();
                     return Err(self.wait_for_record(is_begun));
                 }
             }
             Err(fault) => return Err(fault.status().into()),
         }
-        if self.journal.recorded_until.take().is_some() {
+        if self.replay_log.recorded_until.take().is_some() {
             // The recall has a time limit of its own.
             self.recall_until = None;
         }

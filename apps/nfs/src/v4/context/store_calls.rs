@@ -1,5 +1,5 @@
 //! Store calls that operations make with the credential of the compound's caller. Each is answered
-//! at once, answered from the operation's journal (`replay_log`), or waited for (`waiting`).
+//! at once, answered from the operation's replay log (`replay_log`), or waited for (`waiting`).
 
 use stag_protocol::nfs::{
     v3::{
@@ -9,7 +9,7 @@ use stag_protocol::nfs::{
     v4::{Stateid, Status4},
 };
 
-use super::{Done, Stop, Turn, state_calls::file_id, waiting::Answerer};
+use super::{CompoundContext, OpExit, OpResult, state_calls::file_id, waiting::Answerer};
 use stag_nfs_store::{
     CommitDone, CopyDone, CreateMode, DeviceNode, Effort, FileAttributes, FilePlace, FileSpan,
     FoundObject, Lender, Linked, Listed, ListingStart, MadeObject, NameIn, NewAttributes,
@@ -20,41 +20,41 @@ use stag_nfs_store::{
 use stag_nfs4_state::IoAccess;
 use stag_pools::Extent;
 
-/// Asks the journal or the store, and notes an immediate answer of the store: all of it, or of an
-/// answer with data only the failure.
+/// Asks the replay log or the store, and notes an immediate answer of the store: all of it, or of
+/// an answer with data only the failure.
 macro_rules! ask {
-    (@note $turn:ident $result:ident $outcome:ident) => {
-        $turn.journal.note(StoreOutcome::$outcome($result))
+    (@note $context:ident $result:ident $outcome:ident) => {
+        $context.replay_log.note(StoreOutcome::$outcome($result))
     };
-    (@note $turn:ident $result:ident $outcome:ident octets) => {
+    (@note $context:ident $result:ident $outcome:ident octets) => {
         match &$result {
-            Ok(_) => $turn.journal.leave_gap(),
-            Err(failed) => $turn.journal.note(StoreOutcome::$outcome(Err(*failed))),
+            Ok(_) => $context.replay_log.leave_gap(),
+            Err(failed) => $context.replay_log.note(StoreOutcome::$outcome(Err(*failed))),
         }
     };
     (
-        $turn:ident, $answerer:expr, $outcome:ident $($octets:ident)?,
+        $context:ident, $answerer:expr, $outcome:ident $($octets:ident)?,
         |$store:ident, $lender:pat_param| $run:expr
     ) => {
         match $answerer {
-            Answerer::Journal(mut answer) => {
+            Answerer::Log(mut answer) => {
                 debug_assert!(
                     answer.is_failure() || matches!(answer.outcome(), StoreOutcome::$outcome(_)),
                     "each run of an operation asks the same"
                 );
                 let $store = &mut answer;
-                let cx = &*$turn.cx;
+                let cx = &*$context.cx;
                 let $lender: &Lender<'_> = &|len| cx.take(len);
                 $run
             }
             Answerer::Store => {
-                $turn.act();
-                let cx = &*$turn.cx;
+                $context.act();
+                let cx = &*$context.cx;
                 let $lender: &Lender<'_> = &|len| cx.take(len);
-                let $store = $turn.store.now();
+                let $store = $context.store.now();
                 let result = $run;
                 if S::MAY_WAIT {
-                    ask!(@note $turn result $outcome $($octets)?);
+                    ask!(@note $context result $outcome $($octets)?);
                 }
                 result
             }
@@ -62,7 +62,7 @@ macro_rules! ask {
     };
 }
 
-impl<S: Store> Turn<'_, '_, S> {
+impl<S: Store> CompoundContext<'_, '_, S> {
     /// Gives the store the caller's credential, once in a compound.
     #[inline]
     pub(in crate::v4) fn act(&mut self) {
@@ -73,7 +73,7 @@ impl<S: Store> Turn<'_, '_, S> {
 
     /// The directory of an export, if its list admits the caller. The path is walked with the
     /// server's own credential, so that the next call has to set the caller's again.
-    pub(in crate::v4) fn mount(&mut self, path: &[u8]) -> Done<FileHandle> {
+    pub(in crate::v4) fn mount(&mut self, path: &[u8]) -> OpResult<FileHandle> {
         let answerer = self.judge(|store| store.mount_waits(), path, || StoreRequest::Mount)?;
         self.act();
         let mounted = ask!(self, answerer, Mounted, |store, _| store.mount(path));
@@ -81,7 +81,7 @@ impl<S: Store> Turn<'_, '_, S> {
         Ok(mounted?)
     }
 
-    pub(in crate::v4) fn getattr(&mut self, object: &FileHandle) -> Done<FileAttributes> {
+    pub(in crate::v4) fn getattr(&mut self, object: &FileHandle) -> OpResult<FileAttributes> {
         let operation = || StoreRequest::GetAttr(GetAttrArgs { object: *object });
         let answerer = self.answerer([object], Effort::Plain, operation)?;
         Ok(ask!(self, answerer, Attributes, |store, _| store.getattr(object))?)
@@ -91,7 +91,7 @@ impl<S: Store> Turn<'_, '_, S> {
         &mut self,
         directory: &FileHandle,
         name: &[u8],
-    ) -> Done<FoundObject> {
+    ) -> OpResult<FoundObject> {
         let operation = || StoreRequest::Lookup(OwnedName::new(*directory, name));
         let answerer = self.answerer([directory], Effort::Plain, operation)?;
         Ok(ask!(self, answerer, Found, |store, _| store.lookup(directory, name))?)
@@ -101,20 +101,20 @@ impl<S: Store> Turn<'_, '_, S> {
         &mut self,
         object: &FileHandle,
         asked: Access,
-    ) -> Done<(Access, FileAttributes)> {
+    ) -> OpResult<(Access, FileAttributes)> {
         let operation = || StoreRequest::Access(AccessArgs { object: *object, access: asked });
         let answerer = self.answerer([object], Effort::Plain, operation)?;
         Ok(ask!(self, answerer, Access, |store, _| store.access(object, asked))?)
     }
 
-    pub(in crate::v4) fn readlink(&mut self, symlink: &FileHandle) -> Done<ReadlinkDone> {
+    pub(in crate::v4) fn readlink(&mut self, symlink: &FileHandle) -> OpResult<ReadlinkDone> {
         let operation = || StoreRequest::ReadLink(ReadLinkArgs { symlink: *symlink });
         let answerer = self.answerer([symlink], Effort::Plain, operation)?;
         Ok(ask!(self, answerer, ReadLink octets, |store, lender| store.readlink(lender, symlink))?)
     }
 
     /// READ. Waits for data that a disk has to supply.
-    pub(in crate::v4) fn read(&mut self, file: &FileHandle, span: ReadSpan) -> Done<ReadDone> {
+    pub(in crate::v4) fn read(&mut self, file: &FileHandle, span: ReadSpan) -> OpResult<ReadDone> {
         let ReadSpan { offset, count } = span;
         let operation = || StoreRequest::Read(ReadArgs { file: *file, offset, count });
         let answerer = self.answerer([file], Effort::Plain, operation)?;
@@ -122,7 +122,7 @@ impl<S: Store> Turn<'_, '_, S> {
             && matches!(answerer, Answerer::Store)
             && let Some(done) = self.read_from_disk(file, span)?
         {
-            self.journal.leave_gap();
+            self.replay_log.leave_gap();
             return Ok(done);
         }
         let read = ask!(self, answerer, Read octets, |store, lender| {
@@ -133,8 +133,8 @@ impl<S: Store> Turn<'_, '_, S> {
 
     /// A READ that may need a disk: the second attempt, with the data that was fetched, or the
     /// first. None when it cannot be deferred.
-    fn read_from_disk(&mut self, file: &FileHandle, span: ReadSpan) -> Done<Option<ReadDone>> {
-        if let Some(brought) = self.journal.take_brought() {
+    fn read_from_disk(&mut self, file: &FileHandle, span: ReadSpan) -> OpResult<Option<ReadDone>> {
+        if let Some(brought) = self.replay_log.take_brought() {
             self.act();
             let cx = &*self.cx;
             let done = self.store.now().end_read(&|len| cx.take(len), file, span, brought)?;
@@ -157,7 +157,7 @@ impl<S: Store> Turn<'_, '_, S> {
         offset: u64,
         octets: &[u8],
         stable: StableHow,
-    ) -> Done<WriteDone> {
+    ) -> OpResult<WriteDone> {
         let effort = if stable == StableHow::Unstable { Effort::Plain } else { Effort::Sync };
         let operation = || StoreRequest::Write { file: *file, offset, stable };
         let answerer = self.answerer_with([file], effort, octets, operation)?;
@@ -170,7 +170,7 @@ impl<S: Store> Turn<'_, '_, S> {
         Ok(written?)
     }
 
-    pub(in crate::v4) fn commit(&mut self, file: &FileHandle) -> Done<CommitDone> {
+    pub(in crate::v4) fn commit(&mut self, file: &FileHandle) -> OpResult<CommitDone> {
         let operation = || StoreRequest::Commit(CommitArgs { file: *file, offset: 0, count: 0 });
         let answerer = self.answerer([file], Effort::Sync, operation)?;
         Ok(ask!(self, answerer, Committed, |store, _| store.commit(file))?)
@@ -180,7 +180,7 @@ impl<S: Store> Turn<'_, '_, S> {
         &mut self,
         object: &FileHandle,
         set: &NewAttributes,
-    ) -> Done<SetDone> {
+    ) -> OpResult<SetDone> {
         let operation = || StoreRequest::SetAttr { file: *object, set: *set, guard: None };
         let answerer = self.answerer([object], Effort::Change, operation)?;
         Ok(ask!(self, answerer, Set, |store, _| store.setattr(object, set, None))?)
@@ -191,7 +191,7 @@ impl<S: Store> Turn<'_, '_, S> {
         directory: &FileHandle,
         name: &[u8],
         how: &CreateMode,
-    ) -> Done<MadeObject> {
+    ) -> OpResult<MadeObject> {
         let operation = || StoreRequest::Create(OwnedName::new(*directory, name), *how);
         let answerer = self.answerer([directory], Effort::Change, operation)?;
         Ok(ask!(self, answerer, Made, |store, _| store.create(directory, name, how))?)
@@ -202,7 +202,7 @@ impl<S: Store> Turn<'_, '_, S> {
         directory: &FileHandle,
         name: &[u8],
         set: &NewAttributes,
-    ) -> Done<MadeObject> {
+    ) -> OpResult<MadeObject> {
         let operation = || StoreRequest::MkDir(OwnedName::new(*directory, name), *set);
         let answerer = self.answerer([directory], Effort::Change, operation)?;
         Ok(ask!(self, answerer, Made, |store, _| store.mkdir(directory, name, set))?)
@@ -214,7 +214,7 @@ impl<S: Store> Turn<'_, '_, S> {
         name: &[u8],
         target: &[u8],
         set: &NewAttributes,
-    ) -> Done<MadeObject> {
+    ) -> OpResult<MadeObject> {
         let operation = || StoreRequest::Symlink(OwnedName::new(*directory, name), *set);
         let answerer = self.answerer_with([directory], Effort::Change, target, operation)?;
         Ok(ask!(self, answerer, Made, |store, _| store.symlink(directory, name, target, set))?)
@@ -225,7 +225,7 @@ impl<S: Store> Turn<'_, '_, S> {
         place: NameIn<'_, &FileHandle>,
         node: DeviceNode,
         set: &NewAttributes,
-    ) -> Done<MadeObject> {
+    ) -> OpResult<MadeObject> {
         let NameIn { directory, name } = place;
         let operation = || StoreRequest::MkNod(OwnedName::new(*directory, name), node, *set);
         let answerer = self.answerer([directory], Effort::Change, operation)?;
@@ -236,7 +236,7 @@ impl<S: Store> Turn<'_, '_, S> {
         &mut self,
         directory: &FileHandle,
         name: &[u8],
-    ) -> Done<ObjectChange> {
+    ) -> OpResult<ObjectChange> {
         let operation = || StoreRequest::Remove(OwnedName::new(*directory, name));
         let answerer = self.answerer([directory], Effort::Change, operation)?;
         Ok(ask!(self, answerer, Changed, |store, _| store.remove(directory, name))?)
@@ -246,7 +246,7 @@ impl<S: Store> Turn<'_, '_, S> {
         &mut self,
         directory: &FileHandle,
         name: &[u8],
-    ) -> Done<ObjectChange> {
+    ) -> OpResult<ObjectChange> {
         let operation = || StoreRequest::RmDir(OwnedName::new(*directory, name));
         let answerer = self.answerer([directory], Effort::Change, operation)?;
         Ok(ask!(self, answerer, Changed, |store, _| store.rmdir(directory, name))?)
@@ -256,7 +256,7 @@ impl<S: Store> Turn<'_, '_, S> {
         &mut self,
         from: NameIn<'_, &FileHandle>,
         to: NameIn<'_, &FileHandle>,
-    ) -> Done<Renamed> {
+    ) -> OpResult<Renamed> {
         let owned = |at: NameIn<'_, &FileHandle>| OwnedName::new(*at.directory, at.name);
         let operation = || StoreRequest::Rename(owned(from), owned(to));
         let answerer = self.answerer([from.directory, to.directory], Effort::Change, operation)?;
@@ -268,7 +268,7 @@ impl<S: Store> Turn<'_, '_, S> {
         file: &FileHandle,
         directory: &FileHandle,
         name: &[u8],
-    ) -> Done<Linked> {
+    ) -> OpResult<Linked> {
         let operation = || StoreRequest::Link(*file, OwnedName::new(*directory, name));
         let answerer = self.answerer([file, directory], Effort::Change, operation)?;
         Ok(ask!(self, answerer, Linked, |store, _| store.link(file, directory, name))?)
@@ -280,42 +280,42 @@ impl<S: Store> Turn<'_, '_, S> {
         args: &ReadDirPlusArgs,
         start: ListingStart,
         visit: &mut Visitor<'_>,
-    ) -> Done<Listed> {
+    ) -> OpResult<Listed> {
         let operation = || StoreRequest::ReadDirPlus(*args);
         let answerer = self.answerer([&args.dir], Effort::Plain, operation)?;
         match answerer {
-            Answerer::Journal(mut answer) => Ok(answer.readdirplus(&args.dir, start, visit)?),
+            Answerer::Log(mut answer) => Ok(answer.readdirplus(&args.dir, start, visit)?),
             Answerer::Store => {
                 self.act();
                 if S::MAY_WAIT {
-                    self.journal.leave_gap();
+                    self.replay_log.leave_gap();
                 }
                 Ok(self.store.now().readdirplus(&args.dir, start, visit)?)
             }
         }
     }
 
-    pub(in crate::v4) fn fsstat(&mut self, object: &FileHandle) -> Done<FsStat> {
+    pub(in crate::v4) fn fsstat(&mut self, object: &FileHandle) -> OpResult<FsStat> {
         let operation = || StoreRequest::FsStat(SystemArgs { object: *object });
         let answerer = self.answerer([object], Effort::Plain, operation)?;
         Ok(ask!(self, answerer, FsStat, |store, _| store.fsstat(object))?.0)
     }
 
-    pub(in crate::v4) fn fsinfo(&mut self, object: &FileHandle) -> Done<FsInfo> {
+    pub(in crate::v4) fn fsinfo(&mut self, object: &FileHandle) -> OpResult<FsInfo> {
         let operation = || StoreRequest::FsInfo(SystemArgs { object: *object });
         let answerer = self.answerer([object], Effort::Plain, operation)?;
         Ok(ask!(self, answerer, FsInfo, |store, _| store.fsinfo(object))?.0)
     }
 
-    pub(in crate::v4) fn pathconf(&mut self, object: &FileHandle) -> Done<PathConf> {
+    pub(in crate::v4) fn pathconf(&mut self, object: &FileHandle) -> OpResult<PathConf> {
         let operation = || StoreRequest::PathConf(SystemArgs { object: *object });
         let answerer = self.answerer([object], Effort::Plain, operation)?;
         Ok(ask!(self, answerer, PathConf, |store, _| store.pathconf(object))?.0)
     }
 }
 
-impl<S: Store> Turn<'_, '_, S> {
-    pub(in crate::v4) fn parent_of(&mut self, directory: &FileHandle) -> Done<FoundObject> {
+impl<S: Store> CompoundContext<'_, '_, S> {
+    pub(in crate::v4) fn parent_of(&mut self, directory: &FileHandle) -> OpResult<FoundObject> {
         let operation = || StoreRequest::LookupParent(*directory);
         let answerer = self.answerer([directory], Effort::Plain, operation)?;
         Ok(ask!(self, answerer, Found, |store, _| store.lookupp(directory))?)
@@ -324,7 +324,7 @@ impl<S: Store> Turn<'_, '_, S> {
     /// Keeps a file after its last name is removed, as long as a client has state of it. If that is
     /// not possible, it goes with its last name.
     pub(in crate::v4) fn pin(&mut self, file: &FileHandle) {
-        let is_pinned = self.journal.pinned.take_if(|pinned| pinned == file).is_some();
+        let is_pinned = self.replay_log.pinned.take_if(|pinned| pinned == file).is_some();
         match (self.nfs4.state.has_file(file_id(file)), is_pinned) {
             (true, true) => return self.store.unpin(file),
             (true, false) | (false, true) => return,
@@ -343,7 +343,7 @@ impl<S: Store> Turn<'_, '_, S> {
         file: &FileHandle,
         offset: u64,
         what: SeekFor,
-    ) -> Done<SeekDone> {
+    ) -> OpResult<SeekDone> {
         let operation = || StoreRequest::Seek(*file, offset, what);
         let answerer = self.answerer([file], Effort::Plain, operation)?;
         Ok(ask!(self, answerer, Sought, |store, _| store.seek(file, offset, what))?)
@@ -353,7 +353,7 @@ impl<S: Store> Turn<'_, '_, S> {
         &mut self,
         file: &FileHandle,
         span: FileSpan,
-    ) -> Done<ObjectChange> {
+    ) -> OpResult<ObjectChange> {
         let operation = || StoreRequest::Allocate(*file, span);
         let answerer = self.answerer([file], Effort::Change, operation)?;
         Ok(ask!(self, answerer, Changed, |store, _| store.allocate(file, span))?)
@@ -363,7 +363,7 @@ impl<S: Store> Turn<'_, '_, S> {
         &mut self,
         file: &FileHandle,
         span: FileSpan,
-    ) -> Done<ObjectChange> {
+    ) -> OpResult<ObjectChange> {
         let operation = || StoreRequest::Deallocate(*file, span);
         let answerer = self.answerer([file], Effort::Change, operation)?;
         Ok(ask!(self, answerer, Changed, |store, _| store.deallocate(file, span))?)
@@ -374,7 +374,7 @@ impl<S: Store> Turn<'_, '_, S> {
         from: FilePlace,
         to: FilePlace,
         count: u64,
-    ) -> Done<CopyDone> {
+    ) -> OpResult<CopyDone> {
         let operation = || StoreRequest::Copy { from, to, count };
         let answerer = self.answerer([&from.file, &to.file], Effort::Long, operation)?;
         Ok(ask!(self, answerer, Copied, |store, _| store.copy(from, to, count))?)
@@ -385,20 +385,20 @@ impl<S: Store> Turn<'_, '_, S> {
         from: FilePlace,
         to: FilePlace,
         count: u64,
-    ) -> Done<ObjectChange> {
+    ) -> OpResult<ObjectChange> {
         let operation = || StoreRequest::Clone { from, to, count };
         let answerer = self.answerer([&from.file, &to.file], Effort::Change, operation)?;
         Ok(ask!(self, answerer, Changed, |store, _| store.clone_range(from, to, count))?)
     }
 
-    pub(in crate::v4) fn get_xattr(&mut self, file: &FileHandle, name: &[u8]) -> Done<Extent> {
+    pub(in crate::v4) fn get_xattr(&mut self, file: &FileHandle, name: &[u8]) -> OpResult<Extent> {
         let operation = || StoreRequest::GetXattr(OwnedName::new(*file, name));
         let answerer = self.answerer([file], Effort::Plain, operation)?;
         ask!(self, answerer, Xattr octets, |store, lender| store.get_xattr(lender, file, name))
             .map_err(of_xattr)
     }
 
-    pub(in crate::v4) fn list_xattrs(&mut self, file: &FileHandle) -> Done<Extent> {
+    pub(in crate::v4) fn list_xattrs(&mut self, file: &FileHandle) -> OpResult<Extent> {
         let operation = || StoreRequest::ListXattrs(*file);
         let answerer = self.answerer([file], Effort::Plain, operation)?;
         ask!(self, answerer, Xattr octets, |store, lender| store.list_xattrs(lender, file))
@@ -411,7 +411,7 @@ impl<S: Store> Turn<'_, '_, S> {
         name: &[u8],
         value: &[u8],
         how: XattrMode,
-    ) -> Done<ObjectChange> {
+    ) -> OpResult<ObjectChange> {
         let operation = || StoreRequest::SetXattr(OwnedName::new(*file, name), how);
         let answerer = self.answerer_with([file], Effort::Change, value, operation)?;
         ask!(self, answerer, Changed, |store, _| store.set_xattr(file, name, value, how))
@@ -422,13 +422,13 @@ impl<S: Store> Turn<'_, '_, S> {
         &mut self,
         file: &FileHandle,
         name: &[u8],
-    ) -> Done<ObjectChange> {
+    ) -> OpResult<ObjectChange> {
         let operation = || StoreRequest::RemoveXattr(OwnedName::new(*file, name));
         let answerer = self.answerer([file], Effort::Change, operation)?;
         ask!(self, answerer, Changed, |store, _| store.remove_xattr(file, name)).map_err(of_xattr)
     }
 
-    pub(in crate::v4) fn limits(&mut self, object: &FileHandle) -> Done<StoreLimits> {
+    pub(in crate::v4) fn limits(&mut self, object: &FileHandle) -> OpResult<StoreLimits> {
         let operation = || StoreRequest::Limits(*object);
         let answerer = self.answerer([object], Effort::Plain, operation)?;
         Ok(ask!(self, answerer, Limits, |store, _| store.limits(object))?)
@@ -439,7 +439,7 @@ impl<S: Store> Turn<'_, '_, S> {
         &mut self,
         source: Stateid,
         target: Stateid,
-    ) -> Done<(FileHandle, FileHandle)> {
+    ) -> OpResult<(FileHandle, FileHandle)> {
         let from = self.saved()?.object(Status4::IsDir)?;
         let to = self.current()?.object(Status4::IsDir)?;
         let source = match source {
@@ -455,11 +455,11 @@ impl<S: Store> Turn<'_, '_, S> {
 }
 
 /// Statuses of extended attributes (RFC 8276 §8.5), for which stores return other ones.
-fn of_xattr<About>(failed: stag_nfs_store::Failed<About>) -> Stop {
-    match Stop::from(failed.status) {
+fn of_xattr<About>(failed: stag_nfs_store::Failed<About>) -> OpExit {
+    match OpExit::from(failed.status) {
         // RFC 8276 §8.4.1.3 [8276-2]: an attribute that is not there has a status of its own
-        Stop::Fail(Status4::NoEnt) => Status4::NoXattr.into(),
-        Stop::Fail(Status4::TooSmall) => Status4::Xattr2Big.into(),
+        OpExit::Fail(Status4::NoEnt) => Status4::NoXattr.into(),
+        OpExit::Fail(Status4::TooSmall) => Status4::Xattr2Big.into(),
         stop => stop,
     }
 }

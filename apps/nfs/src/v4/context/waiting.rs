@@ -1,10 +1,10 @@
 //! Operations that have to wait: for the store, for data from a disk, for delegations.
 
 use super::{
-    Done, Stop, Turn,
-    placement::Reach,
-    replay_log::{HolderCall, StoreWish, Wish},
-    saved_arguments::KeptArguments,
+    CompoundContext, OpExit, OpResult,
+    placement::Placement,
+    replay_log::{HolderCall, StoreWait, WaitFor},
+    saved_arguments::SavedArguments,
     state_calls::file_id,
 };
 use std::time::Duration;
@@ -30,24 +30,24 @@ const RECORD_PATIENCE: Duration = Duration::from_secs(1);
 /// Source of the answer to a question of an operation.
 #[allow(clippy::large_enum_variant, reason = "it is taken apart where it is returned")]
 pub(in crate::v4) enum Answerer {
-    /// The journal: the question was asked before, or waited for.
-    Journal(Answered),
+    /// The replay log: the question was asked before, or waited for.
+    Log(Answered),
     /// The store, at once.
     Store,
 }
 
-impl<S: Store> Turn<'_, '_, S> {
+impl<S: Store> CompoundContext<'_, '_, S> {
     /// Finds the source of the answer to a question about these objects.
     ///
     /// # Errors
-    /// [`Stop::Wait`] when the store has to begin it: the wish is set then.
+    /// [`OpExit::Wait`] when the store has to begin it: the wish is set then.
     #[inline]
     pub(in crate::v4) fn answerer<const N: usize>(
         &mut self,
         objects: [&FileHandle; N],
         effort: Effort,
         operation: impl FnOnce() -> StoreRequest,
-    ) -> Done<Answerer> {
+    ) -> OpResult<Answerer> {
         self.answerer_with(objects, effort, &[], operation)
     }
 
@@ -59,7 +59,7 @@ impl<S: Store> Turn<'_, '_, S> {
         effort: Effort,
         octets: &[u8],
         operation: impl FnOnce() -> StoreRequest,
-    ) -> Done<Answerer> {
+    ) -> OpResult<Answerer> {
         let waits = |store: &S| objects.into_iter().any(|object| store.waits(object, effort));
         self.has_changed |= effort != Effort::Plain;
         self.judge(waits, octets, operation)
@@ -73,11 +73,11 @@ impl<S: Store> Turn<'_, '_, S> {
         waits: impl FnOnce(&S) -> bool,
         octets: &[u8],
         operation: impl FnOnce() -> StoreRequest,
-    ) -> Done<Answerer> {
-        self.journal.go_on()?;
+    ) -> OpResult<Answerer> {
+        self.replay_log.go_on()?;
         if S::MAY_WAIT {
-            if let Some(answer) = self.journal.next_answer() {
-                return Ok(Answerer::Journal(answer));
+            if let Some(answer) = self.replay_log.next_answer() {
+                return Ok(Answerer::Log(answer));
             }
             if waits(self.store) {
                 return Err(self.wait_for_store(operation(), octets));
@@ -87,7 +87,7 @@ impl<S: Store> Turn<'_, '_, S> {
     }
 
     #[cold]
-    fn wait_for_store(&mut self, operation: StoreRequest, octets: &[u8]) -> Stop {
+    fn wait_for_store(&mut self, operation: StoreRequest, octets: &[u8]) -> OpExit {
         if !self.can_wait() {
             return Status4::Delay.into();
         }
@@ -95,7 +95,7 @@ impl<S: Store> Turn<'_, '_, S> {
             Ok(payload) => payload,
             Err(status) => return status.into(),
         };
-        self.journal.wait_for(Wish::Store(StoreWish { operation, payload }))
+        self.replay_log.wait_for(WaitFor::Store(StoreWait { operation, payload }))
     }
 
     /// Data of an argument, in memory that can be lent.
@@ -113,44 +113,44 @@ impl<S: Store> Turn<'_, '_, S> {
     }
 
     /// Waits for the READ that the store has deferred, whose compound [can wait](Self::can_wait).
-    pub(in crate::v4) fn wait_for_fetch(&mut self) -> Stop {
-        self.journal.wait_for(Wish::Fetch)
+    pub(in crate::v4) fn wait_for_fetch(&mut self) -> OpExit {
+        self.replay_log.wait_for(WaitFor::Fetch)
     }
 
     /// Waits for recalled delegations of other clients, or for confirmations of other shards. The
-    /// wait is short, unless the operation [has an effect](super::replay_log::Journal::has_effect)
+    /// wait is short, unless the operation [has an effect](super::replay_log::Log::has_effect)
     /// already, and never follows a change that would be made again.
-    pub(in crate::v4) fn wait_for_recall(&mut self) -> Stop {
+    pub(in crate::v4) fn wait_for_recall(&mut self) -> OpExit {
         let until = self.cx.now() + RECALL_PATIENCE;
-        match self.journal.has_effect {
+        match self.replay_log.has_effect {
             // It checks again after each of these intervals.
             true => self.recall_until = Some(until),
             false => drop(self.recall_until.get_or_insert(until)),
         }
         match self.has_patience() {
-            true => self.journal.wait_for(Wish::Recall),
+            true => self.replay_log.wait_for(WaitFor::Recall),
             false => Status4::Delay.into(),
         }
     }
 
     /// Waits for the rest of a change of which each pass makes a part, however long that takes.
-    pub(in crate::v4) fn wait_for_part(&mut self) -> Stop {
+    pub(in crate::v4) fn wait_for_part(&mut self) -> OpExit {
         self.recall_until = None;
         self.wait_for_recall()
     }
 
     /// Waits until the client of the compound is recorded: for a moment, or without limit if the
     /// operation `is_begun` and cannot be refused any more.
-    pub(in crate::v4) fn wait_for_record(&mut self, is_begun: bool) -> Stop {
+    pub(in crate::v4) fn wait_for_record(&mut self, is_begun: bool) -> OpExit {
         let now = self.cx.now();
-        let until = *self.journal.recorded_until.get_or_insert(now + RECORD_PATIENCE);
+        let until = *self.replay_log.recorded_until.get_or_insert(now + RECORD_PATIENCE);
         let is_late = now >= until || self.nfs4.recovery.queue.is_failing;
         if is_late && !is_begun || !self.can_wait() {
             return Status4::Delay.into();
         }
         let until = if now >= until { now + RECORD_PATIENCE } else { until };
-        (self.journal.recorded_until, self.recall_until) = (Some(until), Some(until));
-        self.journal.wait_for(Wish::Recall)
+        (self.replay_log.recorded_until, self.recall_until) = (Some(until), Some(until));
+        self.replay_log.wait_for(WaitFor::Recall)
     }
 
     /// Makes the compound wait for its next turn after `count` operations, once it has used the
@@ -164,11 +164,11 @@ impl<S: Store> Turn<'_, '_, S> {
 
     #[cold]
     fn wait_for_turn(&mut self, count: u32) -> bool {
-        let crossing = &self.crossing;
-        let is_asked = crossing.asked.is_some_and(|asked| count <= asked.part.place);
-        let waits = crossing.reach == Reach::All && !is_asked && self.can_wait();
+        let shard_context = &self.shard_context;
+        let is_asked = shard_context.asked.is_some_and(|asked| count <= asked.part.place);
+        let waits = shard_context.placement == Placement::All && !is_asked && self.can_wait();
         if waits {
-            let _ = self.journal.wait_for(Wish::Turn);
+            let _ = self.replay_log.wait_for(WaitFor::Turn);
         }
         waits
     }
@@ -183,11 +183,11 @@ impl<S: Store> Turn<'_, '_, S> {
     /// microseconds, and one that does not is not waited for.
     ///
     /// # Errors
-    /// [`Stop::Wait`] for their answer.
-    pub(in crate::v4) fn await_announced(&mut self, file: FileId) -> Done<bool> {
+    /// [`OpExit::Wait`] for their answer.
+    pub(in crate::v4) fn await_announced(&mut self, file: FileId) -> OpResult<bool> {
         let is_known = self.nfs4.is_announced(file);
         let now = self.cx.now();
-        let until = self.journal.announced_until;
+        let until = self.replay_log.announced_until;
         let is_over = until.is_some_and(|until| now >= until);
         if is_known || is_over || self.nfs4.is_announcement_late() {
             if until.is_some() {
@@ -200,9 +200,9 @@ impl<S: Store> Turn<'_, '_, S> {
             return Ok(is_known);
         }
         let until = until.unwrap_or(now + ANNOUNCE_PATIENCE);
-        (self.journal.announced_until, self.recall_until) = (Some(until), Some(until));
+        (self.replay_log.announced_until, self.recall_until) = (Some(until), Some(until));
         match self.has_patience() {
-            true => Err(self.journal.wait_for(Wish::Recall)),
+            true => Err(self.replay_log.wait_for(WaitFor::Recall)),
             false => Ok(false),
         }
     }
@@ -211,24 +211,28 @@ impl<S: Store> Turn<'_, '_, S> {
     /// it knows them. None if the store knows them.
     ///
     /// # Errors
-    /// [`Stop::Wait`] until the holder has answered; NFS4ERR_DELAY while a delegation is recalled
+    /// [`OpExit::Wait`] until the holder has answered; NFS4ERR_DELAY while a delegation is recalled
     /// whose holder did not.
-    pub(in crate::v4) fn ask_holder(&mut self, object: &FileHandle) -> Done<Option<HolderCall>> {
+    pub(in crate::v4) fn ask_holder(
+        &mut self,
+        object: &FileHandle,
+    ) -> OpResult<Option<HolderCall>> {
         if !self.sees_delegations() {
             return Ok(None);
         }
         if self.nfs4.borrowed.is_some() {
             // For an object that the arguments refer to, the filter was asked before (`placement`).
-            return match self.crossing.looks_up {
+            return match self.shard_context.looks_up {
                 true => self.check_beside(object).map(|()| None),
                 false => Ok(None),
             };
         }
-        self.journal.go_on()?;
-        if let Some(asked) = &mut self.journal.asked {
+        self.replay_log.go_on()?;
+        if let Some(asked) = &mut self.replay_log.asked {
             asked.is_heard = asked.told.is_some();
         }
-        if let Some(asked) = self.journal.asked.filter(|asked| matches!(asked.told, Some(Some(_))))
+        if let Some(asked) =
+            self.replay_log.asked.filter(|asked| matches!(asked.told, Some(Some(_))))
         {
             return Ok(Some(asked));
         }
@@ -236,7 +240,7 @@ impl<S: Store> Turn<'_, '_, S> {
         let source = self.with_state(|state, _| state.check_attributes(file, client))?;
         let AttributeSource::Holder(order) = source else { return Ok(None) };
         let state = order.state;
-        let has_failed = self.journal.asked.is_some_and(|asked| asked.told.is_some());
+        let has_failed = self.replay_log.asked.is_some_and(|asked| asked.told.is_some());
         let is_over = self.recall_until.is_some_and(|until| self.cx.now() >= until);
         let holder = self.nfs4.state.client_id(order.client);
         let can_ask = holder.is_some_and(|holder| self.nfs4.has_back_channel(holder));
@@ -244,9 +248,9 @@ impl<S: Store> Turn<'_, '_, S> {
             // RFC 8881 §10.4.3: it is recalled, and its holder writes its data back.
             let now = crate::v4::milliseconds(self.cx.now());
             self.nfs4.state.begin_recall(state, now);
-        } else if self.journal.asked.is_none() {
+        } else if self.replay_log.asked.is_none() {
             let number = self.nfs4.ask_holder(order);
-            self.journal.asked = Some(HolderCall { number, state, told: None, is_heard: false });
+            self.replay_log.asked = Some(HolderCall { number, state, told: None, is_heard: false });
         }
         Err(self.wait_for_recall())
     }
@@ -255,16 +259,16 @@ impl<S: Store> Turn<'_, '_, S> {
     pub(in crate::v4) fn can_wait(&mut self) -> bool {
         let Some(slot) = self.slot else { return false };
         let (client, from) = (slot.client, self.source.from);
-        let has_effect = self.journal.has_effect || self.journal.is_filled();
+        let has_effect = self.replay_log.has_effect || self.replay_log.is_filled();
         let has_room = match has_effect {
             true => self.nfs4.suspended.has_reserve(),
             false => self.nfs4.suspended.has_room(client, from),
         };
-        if !self.journal.may_wait() || !has_room {
+        if !self.replay_log.may_wait() || !has_room {
             return false;
         }
         if self.kept.is_none() {
-            let kept = KeptArguments::of(self.cx, &self.arguments, self.pulled);
+            let kept = SavedArguments::of(self.cx, &self.arguments, self.pulled);
             let limits = self.means.limits;
             let suspended = &self.nfs4.suspended;
             self.kept = kept.filter(|kept| has_effect || suspended.may_hold(kept, limits));
@@ -274,14 +278,17 @@ impl<S: Store> Turn<'_, '_, S> {
 
     /// Makes a check of state, unless it has passed in an earlier run of the operation: actions
     /// that relied on it stay done.
-    pub(in crate::v4) fn check_once(&mut self, check: impl FnOnce(&mut Self) -> Done) -> Done {
-        self.journal.go_on()?;
-        if S::MAY_WAIT && self.journal.has_passed() {
+    pub(in crate::v4) fn check_once(
+        &mut self,
+        check: impl FnOnce(&mut Self) -> OpResult,
+    ) -> OpResult {
+        self.replay_log.go_on()?;
+        if S::MAY_WAIT && self.replay_log.has_passed() {
             return Ok(());
         }
         check(self)?;
         if S::MAY_WAIT {
-            self.journal.pass();
+            self.replay_log.pass();
         }
         Ok(())
     }

@@ -3,8 +3,8 @@
 //! is begun and ended in one step.
 //!
 //! Only the usual case is answered here: a new request whose reply is not kept, about an object
-//! whose attributes are known at once. The interpreter (`interpreter`) answers all others, and would
-//! answer these with the same octets.
+//! whose attributes are known at once. The interpreter (`interpreter`) answers all others, and
+//! would answer these with the same octets.
 
 use stag_engine::{Call, PeerId, Time};
 use stag_protocol::{
@@ -17,7 +17,7 @@ use stag_protocol::{
 
 use super::request_len;
 use crate::{
-    parked::{OWN, PeerAt},
+    parked::{OWN, ShardPeer},
     v4::{
         Nfs4,
         attributes::{USUAL_WORDS, emit_usual},
@@ -90,7 +90,7 @@ impl Nfs4 {
             operations: OPERATIONS,
             arguments: call.arguments.clone(),
         };
-        let at = PeerAt { shard: OWN, peer: call.peer };
+        let at = ShardPeer { shard: OWN, peer: call.peer };
         if self.link.is_some() && self.sessions.is_bound(&short.sequence.session, at) {
             self.note_way(&short.sequence.session, OWN, false);
         }
@@ -109,7 +109,7 @@ impl Nfs4 {
 
     /// Returns true if this shard checks the requests that a peer of its own sends in the session.
     pub(crate) fn judges(&self, short: &ShortCompound, peer: PeerId) -> bool {
-        self.sessions.is_bound(&short.sequence.session, PeerAt { shard: OWN, peer })
+        self.sessions.is_bound(&short.sequence.session, ShardPeer { shard: OWN, peer })
     }
 
     /// Writes the results of the compound after the header of its reply.

@@ -16,11 +16,11 @@ use stag_protocol::{
 use super::{
     LIMITS, Nfs4,
     context::{
-        Done, Place, Stop, Turn, WaitMeans,
+        CompoundContext, Filehandles, OpExit, OpResult, WaitMeans,
         filehandle::Node,
-        placement::{Crossing, Reach, is_apart},
+        placement::{Placement, ShardContext, is_apart},
         position::Step,
-        replay_log::{Journal, Wish},
+        replay_log::{ReplayLog, WaitFor},
     },
     op,
     recovery::grace::HeldReply,
@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     drc::CallSource,
-    parked::{Asker, OWN},
+    parked::{OWN, Requester},
     reply::ReplyWriter,
     report::DataCounts,
 };
@@ -73,7 +73,7 @@ pub(crate) struct CompoundCall<'a> {
     pub(crate) pulled: Pulled<'a>,
     pub(crate) caller: Caller,
     pub(crate) means: WaitMeans,
-    pub(crate) crossing: Crossing<'a>,
+    pub(crate) shard_context: ShardContext<'a>,
 }
 
 /// Reason for which a compound gets no reply of its own.
@@ -88,22 +88,22 @@ pub(crate) enum NoReply {
 /// The state that a compound reached.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "it is taken apart where it is returned")]
-pub(crate) enum CompoundStep {
+pub(crate) enum CompoundOutcome {
     /// It is complete: its reply.
     Done(Answer),
     /// It gets no reply now: its caller is gone, or it is a retry of a compound that waits, and is
     /// answered when that completes.
     Silent,
     /// It was suspended, with a wish.
-    Waits(CompoundId, Wish),
+    Waits(CompoundId, WaitFor),
     /// The home executes it, in a slot of this shard; or, without one, it waits at the home for the
     /// slots of its session. No part of it has been executed.
-    Elsewhere(Option<BegunSlot>),
+    NeedsHome(Option<BegunSlot>),
 }
 
 /// Course of a compound after its SEQUENCE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flow {
+pub(super) enum SequenceOutcome {
     /// Operations are executed.
     Usual,
     /// The reply was taken from the slot: it is complete.
@@ -113,12 +113,12 @@ pub(super) enum Flow {
     /// It is already waiting, and this caller took the place of the previous one.
     Joined,
     /// Another shard has to check it or continue it.
-    Elsewhere,
+    NeedsHome,
 }
 
 /// The part of a compound that is done.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Course {
+pub(super) struct Progress {
     /// Operations whose results are written.
     pub(super) count: u32,
     /// Place of their number in the reply.
@@ -139,7 +139,7 @@ pub(super) enum RunEnd {
     /// The next operation waits.
     Waits,
     /// Another shard has to check it or continue it.
-    Elsewhere,
+    NeedsHome,
 }
 
 impl Nfs4 {
@@ -150,8 +150,8 @@ impl Nfs4 {
         store: &mut S,
         data: &mut DataCounts,
         call: CompoundCall<'_>,
-    ) -> Result<CompoundStep, NoReply> {
-        let CompoundCall { source, facts, arguments, pulled, caller, means, crossing } = call;
+    ) -> Result<CompoundOutcome, NoReply> {
+        let CompoundCall { source, facts, arguments, pulled, caller, means, shard_context } = call;
         let CallFacts { xid, principal, request_len } = facts;
         self.tally.compounds += 1;
         // Leases end by time alone, and there may have been no pass since.
@@ -167,8 +167,8 @@ impl Nfs4 {
         };
         let reply = ReplyWriter::begin(cx, xid, 0).ok_or(NoReply::NoMemory)?;
         let minor_version = operations.head().minor_version;
-        let journal = self.journal::<S>();
-        let mut turn = Turn {
+        let replay_log = self.replay_log::<S>();
+        let mut context = CompoundContext {
             nfs4: self,
             store,
             cx,
@@ -176,33 +176,33 @@ impl Nfs4 {
             arguments,
             pulled,
             kept: None,
-            journal,
+            replay_log,
             means,
             recall_until: None,
             has_changed: false,
-            asker: Some(Asker::of(source)),
+            requester: Some(Requester::of(source)),
             source,
             caller,
             principal,
             minor_version,
             reply,
-            place: Place::default(),
+            place: Filehandles::default(),
             slot: None,
             has_acted: false,
             is_replay: false,
-            crossing,
+            shard_context,
         };
-        let mut course = turn.begin(&operations);
-        let end = turn.run(operations, &facts, &mut course);
-        Ok(turn.conclude_run(end, course, &facts))
+        let mut progress = context.begin(&operations);
+        let end = context.run(operations, &facts, &mut progress);
+        Ok(context.conclude_run(end, progress, &facts))
     }
 
-    /// A journal for operations of a compound, in a store whose calls may wait.
-    fn journal<S: Store>(&mut self) -> Journal {
+    /// A replay log for operations of a compound, in a store whose calls may wait.
+    fn replay_log<S: Store>(&mut self) -> ReplayLog {
         if S::MAY_WAIT {
-            Journal::in_memory_of(self.journals.pop().unwrap_or_default())
+            ReplayLog::in_memory_of(self.journals.pop().unwrap_or_default())
         } else {
-            Journal::default()
+            ReplayLog::default()
         }
     }
 }
@@ -218,9 +218,9 @@ pub(super) fn request_len(header: &CallHeader<'_>, arguments: &Reader<'_>) -> us
     arguments.remaining().saturating_add(credential).saturating_add(40)
 }
 
-impl<S: Store> Turn<'_, '_, S> {
+impl<S: Store> CompoundContext<'_, '_, S> {
     /// Writes the head of the reply.
-    fn begin(&mut self, operations: &Compound<'_>) -> Course {
+    fn begin(&mut self, operations: &Compound<'_>) -> Progress {
         let tag = operations.head().tag;
         let head = self.reply.write(|writer| {
             writer.u32(0)?;
@@ -229,10 +229,10 @@ impl<S: Store> Turn<'_, '_, S> {
             writer.u32(0)
         });
         debug_assert_eq!(head, Ok(()), "a message has room for the longest tag");
-        let part = self.crossing.asked.map(|asked| asked.part);
+        let part = self.shard_context.asked.map(|asked| asked.part);
         let passed = part.map_or(0, |part| part.place);
         let until = part.filter(|part| !part.is_rest).map_or(u32::MAX, |part| part.place + 1);
-        Course { count: 0, count_at: self.reply.len() - 4, until, passed }
+        Progress { count: 0, count_at: self.reply.len() - 4, until, passed }
     }
 
     /// Executes operations until one fails or waits.
@@ -240,24 +240,24 @@ impl<S: Store> Turn<'_, '_, S> {
         &mut self,
         mut operations: Compound<'_>,
         facts: &SequenceFacts<'_>,
-        course: &mut Course,
+        progress: &mut Progress,
     ) -> RunEnd {
-        let (mut status, mut flow) = (Status4::Ok, Flow::Usual);
+        let (mut status, mut flow) = (Status4::Ok, SequenceOutcome::Usual);
         // RFC 8881 §16.2.3 [8881-324]: other minor versions are not served
         if !(1..=2).contains(&self.minor_version) {
             self.reply.patch_u32(STATUS_AT, Status4::MinorVersMismatch as u32);
             return RunEnd::Over;
         }
         while let Some(next) = operations.next() {
-            let step = Step { place: course.count, left: operations.left(), facts };
+            let step = Step { place: progress.count, left: operations.left(), facts };
             let before = self.reply.len();
             let place = S::MAY_WAIT.then_some(self.place);
-            self.fill_journal(course.count);
+            self.fill_journal(progress.count);
             let (operation, mut done) = match (next, flow) {
                 (Err(OperationFault { operation, status }), _) => {
-                    (operation, Err(Stop::Fail(status)))
+                    (operation, Err(OpExit::Fail(status)))
                 }
-                (Ok(request), Flow::NotKept) => {
+                (Ok(request), SequenceOutcome::NotKept) => {
                     (Some(request.operation()), Err(Status4::RetryUncachedRep.into()))
                 }
                 (Ok(request), _) => {
@@ -266,34 +266,36 @@ impl<S: Store> Turn<'_, '_, S> {
                 }
             };
             match flow {
-                Flow::Replayed => return RunEnd::Over,
-                Flow::Joined => return RunEnd::Joined,
-                Flow::Elsewhere => return RunEnd::Elsewhere,
-                Flow::Usual | Flow::NotKept => {}
+                SequenceOutcome::Replayed => return RunEnd::Over,
+                SequenceOutcome::Joined => return RunEnd::Joined,
+                SequenceOutcome::NeedsHome => return RunEnd::NeedsHome,
+                SequenceOutcome::Usual | SequenceOutcome::NotKept => {}
             }
-            if self.journal.is_waiting() {
+            if self.replay_log.is_waiting() {
                 // It runs again from its first line, at the place where it began.
                 self.reply.truncate(before);
                 self.place = place.unwrap_or(self.place);
                 return RunEnd::Waits;
             }
-            if let Err(stop @ (Stop::Fail(Status4::Stale) | Stop::Elsewhere)) = done {
-                let has_written = self.crossing.io.is_some();
-                match self.crossing.reach {
-                    Reach::Here { first_change, has_room } if course.count <= first_change => {
+            if let Err(stop @ (OpExit::Fail(Status4::Stale) | OpExit::NeedsHome)) = done {
+                let has_written = self.shard_context.io.is_some();
+                match self.shard_context.placement {
+                    Placement::Here { first_change, has_room }
+                        if progress.count <= first_change =>
+                    {
                         if has_room {
-                            return RunEnd::Elsewhere;
+                            return RunEnd::NeedsHome;
                         }
                         done = Err(Status4::Delay.into());
                     }
                     // A repeated WRITE is harmless. A repeated change of names would find the
                     // change made.
-                    Reach::Here { .. } if has_written => done = Err(Status4::Delay.into()),
-                    _ if stop == Stop::Elsewhere => done = Err(Status4::Delay.into()),
+                    Placement::Here { .. } if has_written => done = Err(Status4::Delay.into()),
+                    _ if stop == OpExit::NeedsHome => done = Err(Status4::Delay.into()),
                     _ => {}
                 }
             }
-            course.count += 1;
+            progress.count += 1;
             status = self.conclude(before, operation, done);
             self.nfs4.tally.count(operation, status);
             // RFC 8881 §16.2.3 [8881-325]: no operation is executed after one that failed
@@ -303,17 +305,17 @@ impl<S: Store> Turn<'_, '_, S> {
             self.has_changed = false;
             self.end_changes();
             if S::MAY_WAIT {
-                self.journal.clear();
+                self.replay_log.clear();
             }
-            if course.count == course.until {
+            if progress.count == progress.until {
                 break;
             }
-            if operations.left() > 0 && self.ends_slice(course.count) {
+            if operations.left() > 0 && self.ends_slice(progress.count) {
                 return RunEnd::Waits;
             }
         }
         self.reply.patch_u32(STATUS_AT, status as u32);
-        self.reply.patch_u32(course.count_at, course.count);
+        self.reply.patch_u32(progress.count_at, progress.count);
         RunEnd::Over
     }
 
@@ -321,51 +323,51 @@ impl<S: Store> Turn<'_, '_, S> {
     pub(super) fn conclude_run(
         mut self,
         end: RunEnd,
-        course: Course,
+        progress: Progress,
         facts: &SequenceFacts<'_>,
-    ) -> CompoundStep {
+    ) -> CompoundOutcome {
         if end == RunEnd::Waits {
-            return self.put_aside(course, facts);
+            return self.put_aside(progress, facts);
         }
-        if end == RunEnd::Elsewhere {
+        if end == RunEnd::NeedsHome {
             let begun = self.begun();
-            self.take_back(course.count);
+            self.take_back(progress.count);
             if S::MAY_WAIT {
-                self.nfs4.journals.push(self.journal.into_memory());
+                self.nfs4.journals.push(self.replay_log.into_memory());
             }
-            return CompoundStep::Elsewhere(begun);
+            return CompoundOutcome::NeedsHome(begun);
         }
         let held = match end {
             RunEnd::Over => self.nfs4.recovery.take_held_client(),
-            RunEnd::Joined | RunEnd::Waits | RunEnd::Elsewhere => None,
+            RunEnd::Joined | RunEnd::Waits | RunEnd::NeedsHome => None,
         };
-        let is_own = self.source.shard == OWN && self.asker.is_none_or(|at| at.shard == OWN);
+        let is_own = self.source.shard == OWN && self.requester.is_none_or(|at| at.shard == OWN);
         let is_kept = self.slot.is_some_and(|slot| slot.cache_this) || self.is_replay;
         if held.is_none() {
             self.release_slot();
         }
         self.end_changes();
-        if course.passed > 0 {
-            self.take_back(course.count.min(course.passed));
+        if progress.passed > 0 {
+            self.take_back(progress.count.min(progress.passed));
         }
         if S::MAY_WAIT {
             self.drop_pin();
-            self.nfs4.journals.push(self.journal.into_memory());
+            self.nfs4.journals.push(self.replay_log.into_memory());
         }
         match (end, held) {
             (RunEnd::Over, None) if is_kept && is_own => {
                 let (cx, lists) = (&*self.cx, &self.nfs4.item_lists);
                 let take = |message: &mut _| take_data_out(message, cx, lists);
-                CompoundStep::Done(self.reply.finish_kept(take))
+                CompoundOutcome::Done(self.reply.finish_kept(take))
             }
-            (RunEnd::Over, None) => CompoundStep::Done(self.reply.finish()),
+            (RunEnd::Over, None) => CompoundOutcome::Done(self.reply.finish()),
             (_, Some(client)) => {
                 // It is sent when the client is recorded; its slot is busy until then.
-                let (asker, slot, reply) = (self.asker, self.slot, self.reply);
-                self.nfs4.recovery.hold(HeldReply { client, asker, slot, reply });
-                CompoundStep::Silent
+                let (requester, slot, reply) = (self.requester, self.slot, self.reply);
+                self.nfs4.recovery.hold(HeldReply { client, requester, slot, reply });
+                CompoundOutcome::Silent
             }
-            (RunEnd::Joined | RunEnd::Waits | RunEnd::Elsewhere, None) => CompoundStep::Silent,
+            (RunEnd::Joined | RunEnd::Waits | RunEnd::NeedsHome, None) => CompoundOutcome::Silent,
         }
     }
 
@@ -379,12 +381,12 @@ impl<S: Store> Turn<'_, '_, S> {
     }
 
     /// Completes the results of an operation, and returns its status.
-    fn conclude(&mut self, before: usize, operation: Option<Operation>, done: Done) -> Status4 {
+    fn conclude(&mut self, before: usize, operation: Option<Operation>, done: OpResult) -> Status4 {
         let status = match done {
             Ok(()) => return Status4::Ok,
-            Err(Stop::Written(status)) => return status,
-            Err(Stop::Fail(status)) => status,
-            Err(Stop::Wait | Stop::Elsewhere) => {
+            Err(OpExit::Written(status)) => return status,
+            Err(OpExit::Fail(status)) => status,
+            Err(OpExit::Wait | OpExit::NeedsHome) => {
                 debug_assert!(false, "an operation waits for something, or goes elsewhere");
                 Status4::ServerFault
             }
@@ -409,8 +411,8 @@ impl<S: Store> Turn<'_, '_, S> {
         request: &Request<'_>,
         operation: Operation,
         step: &Step<'_>,
-        flow: &mut Flow,
-    ) -> Done {
+        flow: &mut SequenceOutcome,
+    ) -> OpResult {
         step.check_position(request, operation, self.slot.as_ref())?;
         if let Request::Sequence(args) = request {
             *flow = self.sequence(args, step.facts)?;
@@ -429,7 +431,7 @@ impl<S: Store> Turn<'_, '_, S> {
     }
 
     /// Looks for room for the results of an operation before it runs (RFC 8881 §2.10.6.4).
-    fn check_room(&mut self, request: &Request<'_>) -> Done {
+    fn check_room(&mut self, request: &Request<'_>) -> OpResult {
         let longest = request.reply_len_max(&LIMITS).saturating_add(2 * FAILURE_LEN);
         if !is_measured_behind(request) {
             self.check_len(self.reply_len().saturating_add(longest))?;
@@ -453,8 +455,12 @@ impl<S: Store> Turn<'_, '_, S> {
     }
 
     /// SEQUENCE (RFC 8881 §18.46), which is the first operation.
-    fn sequence(&mut self, args: &SequenceArgs, facts: &SequenceFacts<'_>) -> Done<Flow> {
-        if let Some(begun) = self.crossing.begun {
+    fn sequence(
+        &mut self,
+        args: &SequenceArgs,
+        facts: &SequenceFacts<'_>,
+    ) -> OpResult<SequenceOutcome> {
+        if let Some(begun) = self.shard_context.begun {
             return self.go_on_with(begun);
         }
         self.associate(&args.session)?;
@@ -467,13 +473,13 @@ impl<S: Store> Turn<'_, '_, S> {
                 self.slot = Some(slot);
                 self.nfs4.renew_lease(&slot, self.cx.now());
                 if self.nfs4.link.is_some() {
-                    let takes_loans = self.crossing.takes_loans;
+                    let takes_loans = self.shard_context.takes_loans;
                     self.nfs4.note_way(&slot.session, self.source.shard, takes_loans);
                 }
-                if self.crossing.reach == Reach::Begin {
-                    return Ok(Flow::Elsewhere);
+                if self.shard_context.placement == Placement::Begin {
+                    return Ok(SequenceOutcome::NeedsHome);
                 }
-                Flow::Usual
+                SequenceOutcome::Usual
             }
             SlotVerdict::InProgress => return self.join(args),
             SlotVerdict::Replay => {
@@ -483,9 +489,9 @@ impl<S: Store> Turn<'_, '_, S> {
                 let written = self.reply.write(|writer| writer.fixed(kept));
                 self.is_replay = true;
                 debug_assert!(written.is_ok(), "a message has room for what a slot keeps");
-                return Ok(Flow::Replayed);
+                return Ok(SequenceOutcome::Replayed);
             }
-            SlotVerdict::ReplayUncached => Flow::NotKept,
+            SlotVerdict::ReplayUncached => SequenceOutcome::NotKept,
         };
         let ok = self.nfs4.sequence_ok(args).ok_or(Status4::BadSession)?;
         self.put(&stag_protocol::nfs::v4::Answer::Sequence(Ok(ok)))?;

@@ -8,17 +8,17 @@ use stag_protocol::{
 };
 
 use super::{
-    CompoundStep, Flow, RunEnd,
+    CompoundOutcome, RunEnd, SequenceOutcome,
     suspended::{CompoundId, SuspendedCompound},
 };
 use crate::{
-    parked::Asker,
+    parked::Requester,
     report::DataCounts,
     v4::{
         Nfs4,
         context::{
-            Done, Turn, WaitMeans,
-            placement::{Crossing, ForwardedReply},
+            CompoundContext, OpResult, WaitMeans,
+            placement::{ForwardedReply, ShardContext},
         },
         session::SequenceFacts,
     },
@@ -29,14 +29,14 @@ use stag_nfs_store::{Answered, Brought, Status, Store};
 #[derive(Debug)]
 pub(crate) struct Resumption {
     pub(crate) id: CompoundId,
-    pub(crate) told: Told,
+    pub(crate) told: WaitResult,
     pub(crate) means: WaitMeans,
 }
 
 /// Event that a compound waited for.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "it is taken apart where it is given")]
-pub(crate) enum Told {
+pub(crate) enum WaitResult {
     /// The answer of the store.
     Answered(Answered),
     /// Data of a READ was fetched, to the page cache or to our memory.
@@ -49,7 +49,7 @@ pub(crate) enum Told {
     Turn,
 }
 
-impl Told {
+impl WaitResult {
     /// The result for a call that had no effect: the client may retry later.
     pub(crate) const fn busy() -> Self {
         Self::Answered(Answered::failed(Status::Jukebox))
@@ -65,26 +65,26 @@ impl Nfs4 {
         store: &mut S,
         data: &mut DataCounts,
         Resumption { id, told, means }: Resumption,
-    ) -> (Option<Asker>, CompoundStep) {
+    ) -> (Option<Requester>, CompoundOutcome) {
         let Some(compound) = self.suspended.take(id) else {
             debug_assert!(false, "a compound goes on once");
-            return (None, CompoundStep::Silent);
+            return (None, CompoundOutcome::Silent);
         };
-        let SuspendedCompound { asker, mut course, mut journal, .. } = compound;
+        let SuspendedCompound { requester, mut progress, mut replay_log, .. } = compound;
         if let Some(client) = compound.awaits_record {
             self.recovery.hold_reply(client);
         }
         let mut home = None;
         match told {
-            Told::Answered(answer) => journal.add(answer),
-            Told::Fetched(brought) => journal.bring(brought),
-            Told::Recalled | Told::Turn => {}
-            Told::Home(reply) => {
-                journal.clear();
+            WaitResult::Answered(answer) => replay_log.add(answer),
+            WaitResult::Fetched(brought) => replay_log.bring(brought),
+            WaitResult::Recalled | WaitResult::Turn => {}
+            WaitResult::Home(reply) => {
+                replay_log.clear();
                 home = compound.at_home.map(|away| (away, reply));
             }
         }
-        journal.rewind();
+        replay_log.restart();
         let arguments = compound.arguments.clone();
         let pieces = arguments.pieces();
         let arguments = Reader::over(&pieces);
@@ -94,7 +94,7 @@ impl Nfs4 {
             operations: compound.operations,
             arguments: arguments.clone(),
         };
-        let mut turn = Turn {
+        let mut context = CompoundContext {
             nfs4: self,
             store,
             cx,
@@ -102,11 +102,11 @@ impl Nfs4 {
             arguments: arguments.clone(),
             pulled: Pulled::default(),
             kept: Some(compound.arguments),
-            journal,
+            replay_log,
             means,
             recall_until: compound.recall_until,
             has_changed: false,
-            asker,
+            requester,
             source: compound.source,
             caller: compound.caller,
             principal: compound.principal,
@@ -116,64 +116,68 @@ impl Nfs4 {
             slot: Some(compound.slot),
             has_acted: false,
             is_replay: false,
-            crossing: Crossing {
+            shard_context: ShardContext {
                 io: compound.io,
                 looks_up: compound.looks_up,
                 home: compound.home,
-                ..Crossing::default()
+                ..ShardContext::default()
             },
         };
         if let Some((away, reply)) = home
-            && !turn.take_from_home(away, &reply, &mut course)
+            && !context.take_from_home(away, &reply, &mut progress)
         {
-            return of_asker(asker, turn.conclude_run(RunEnd::Over, course, &facts));
+            return of_requester(requester, context.conclude_run(RunEnd::Over, progress, &facts));
         }
         // They were parsed before: completed operations are skipped.
         let Ok(mut operations) = Compound::parse(arguments) else {
             debug_assert!(false, "arguments are kept as they were");
-            turn.release_slot();
-            return (asker, CompoundStep::Silent);
+            context.release_slot();
+            return (requester, CompoundOutcome::Silent);
         };
-        for _ in 0..course.count {
+        for _ in 0..progress.count {
             operations.next();
         }
-        let end = turn.run(operations, &facts, &mut course);
-        let step = turn.conclude_run(end, course, &facts);
-        of_asker(asker, step)
+        let end = context.run(operations, &facts, &mut progress);
+        let step = context.conclude_run(end, progress, &facts);
+        of_requester(requester, step)
     }
 }
 
 /// Pairs a step with the caller to answer.
-fn of_asker(asker: Option<Asker>, step: CompoundStep) -> (Option<Asker>, CompoundStep) {
-    match (asker, step) {
+fn of_requester(
+    requester: Option<Requester>,
+    step: CompoundOutcome,
+) -> (Option<Requester>, CompoundOutcome) {
+    match (requester, step) {
         // The reply is in the slot, if it is to be cached there.
-        (None, CompoundStep::Done(_)) => (None, CompoundStep::Silent),
-        (asker, step) => (asker, step),
+        (None, CompoundOutcome::Done(_)) => (None, CompoundOutcome::Silent),
+        (requester, step) => (requester, step),
     }
 }
 
-impl<S: Store> Turn<'_, '_, S> {
+impl<S: Store> CompoundContext<'_, '_, S> {
     /// Lets this caller take the place of the previous caller of the same request.
-    pub(in crate::v4) fn join(&mut self, args: &SequenceArgs) -> Done<Flow> {
-        let asker = Asker::of(self.source);
+    pub(in crate::v4) fn join(&mut self, args: &SequenceArgs) -> OpResult<SequenceOutcome> {
+        let requester = Requester::of(self.source);
         let waiting = self.nfs4.suspended.in_slot(&args.session, args.slot);
         if waiting.is_none() {
             return self.join_away(args);
         }
         // RFC 8881 §2.10.6.2: a client that keeps the connection waits for the reply.
-        let is_new = |former: Option<Asker>| former.is_none_or(|former| former.at() != asker.at());
-        let Some(waiting) = waiting.filter(|waiting| is_new(waiting.asker)) else {
+        let is_new =
+            |former: Option<Requester>| former.is_none_or(|former| former.at() != requester.at());
+        let Some(waiting) = waiting.filter(|waiting| is_new(waiting.requester)) else {
             return Err(Status4::Delay.into());
         };
         waiting.reply.readdress(self.reply.xid());
         waiting.source = self.source;
-        let former = waiting.asker.replace(asker);
+        let former = waiting.requester.replace(requester);
         self.nfs4.tally.joined += 1;
         if let Some(former) = former {
             // A client sends it again because it has lost this connection: no other call that it
             // has outstanding there can be answered.
             self.nfs4.disconnect(self.cx, former.at());
         }
-        Ok(Flow::Joined)
+        Ok(SequenceOutcome::Joined)
     }
 }

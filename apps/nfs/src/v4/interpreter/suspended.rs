@@ -10,18 +10,18 @@
 //! | the same, once a file was made or cut | the operation takes one of the reserved places |
 //! | the memory of their arguments: a quarter of the medium and large buffers | the same |
 
-use super::Course;
+use super::Progress;
 use crate::{
     drc::CallSource,
-    parked::{Asker, BufferLimits, PeerAt},
+    parked::{BufferLimits, Requester, ShardPeer},
     reply::ReplyWriter,
     v4::{
-        CompoundStep, Nfs4, Wish,
+        CompoundOutcome, Nfs4, WaitFor,
         context::{
-            Place, Turn,
-            placement::{AtHome, FORWARDED_MAX, HomePart},
-            replay_log::Journal,
-            saved_arguments::KeptArguments,
+            CompoundContext, Filehandles,
+            placement::{FORWARDED_MAX, OpenAtHome, PendingAtHome},
+            replay_log::ReplayLog,
+            saved_arguments::SavedArguments,
         },
         session::{Principal, SequenceFacts, SlotInUse},
     },
@@ -60,7 +60,7 @@ impl CompoundId {
 #[derive(Debug)]
 pub(in crate::v4) struct SuspendedCompound {
     /// The last caller; none when it is gone.
-    pub(in crate::v4) asker: Option<Asker>,
+    pub(in crate::v4) requester: Option<Requester>,
     pub(in crate::v4) source: CallSource,
     pub(in crate::v4) caller: Caller,
     pub(in crate::v4) principal: Principal,
@@ -69,11 +69,11 @@ pub(in crate::v4) struct SuspendedCompound {
     pub(in crate::v4) operations: u32,
     pub(in crate::v4) minor_version: u32,
     pub(in crate::v4) reply: ReplyWriter,
-    pub(in crate::v4) place: Place,
+    pub(in crate::v4) place: Filehandles,
     pub(in crate::v4) slot: SlotInUse,
-    pub(in crate::v4) arguments: KeptArguments,
-    pub(in crate::v4) course: Course,
-    pub(in crate::v4) journal: Journal,
+    pub(in crate::v4) arguments: SavedArguments,
+    pub(in crate::v4) progress: Progress,
+    pub(in crate::v4) replay_log: ReplayLog,
     /// Time up to which it waits for delegations, once it does.
     pub(in crate::v4) recall_until: Option<Time>,
     /// It waits only for delegations.
@@ -87,8 +87,8 @@ pub(in crate::v4) struct SuspendedCompound {
     /// It asks for attributes of an object that it looks up first.
     pub(in crate::v4) looks_up: bool,
     /// The home's part in it, and that part while the home has it.
-    pub(in crate::v4) home: Option<HomePart>,
-    pub(in crate::v4) at_home: Option<AtHome>,
+    pub(in crate::v4) home: Option<OpenAtHome>,
+    pub(in crate::v4) at_home: Option<PendingAtHome>,
 }
 
 /// The suspended compounds of a shard.
@@ -147,7 +147,7 @@ impl SuspendedCompounds {
     }
 
     /// Returns true if compounds may hold the memory of these arguments, too.
-    pub(in crate::v4) fn may_hold(&self, arguments: &KeptArguments, limits: BufferLimits) -> bool {
+    pub(in crate::v4) fn may_hold(&self, arguments: &SavedArguments, limits: BufferLimits) -> bool {
         limits.allow(self.held, arguments.buffers())
     }
 
@@ -217,11 +217,11 @@ impl SuspendedCompounds {
     }
 
     /// No caller at this peer can be answered any more. Their requests are executed nevertheless.
-    pub(in crate::v4) fn forget(&mut self, at: PeerAt) {
+    pub(in crate::v4) fn forget(&mut self, at: ShardPeer) {
         // A slot at another shard waits for the reply in any case.
         let entries = self.entries.iter_mut().flatten().filter(|entry| !entry.slot.is_lent);
         for entry in entries {
-            entry.asker.take_if(|asker| asker.at() == at);
+            entry.requester.take_if(|requester| requester.at() == at);
         }
     }
 
@@ -254,7 +254,7 @@ impl SuspendedCompounds {
     ) -> bool {
         self.get(id).is_some_and(|compound| {
             let is_over = compound.recall_until.is_none_or(|until| now >= until);
-            let asked = compound.journal.asked;
+            let asked = compound.replay_log.asked;
             let is_told = asked.is_some_and(|asked| asked.told.is_some() && !asked.is_heard);
             compound.awaits_recall && (has_returned || is_over || is_told)
         })
@@ -262,14 +262,14 @@ impl SuspendedCompounds {
 
     /// Returns true while a compound waits for the CB_GETATTR with this number.
     pub(in crate::v4) fn await_attributes(&self, number: u64) -> bool {
-        let asked = self.entries.iter().flatten().filter_map(|entry| entry.journal.asked);
+        let asked = self.entries.iter().flatten().filter_map(|entry| entry.replay_log.asked);
         asked.into_iter().any(|asked| asked.number == number && asked.told.is_none())
     }
 
     /// The CB_GETATTR with this number has ended.
     pub(in crate::v4) fn tell_attributes(&mut self, number: u64, told: Option<ChangeAndSize>) {
         let asked =
-            self.entries.iter_mut().flatten().filter_map(|entry| entry.journal.asked.as_mut());
+            self.entries.iter_mut().flatten().filter_map(|entry| entry.replay_log.asked.as_mut());
         for asked in asked.filter(|asked| asked.number == number) {
             asked.told = Some(told);
         }
@@ -342,20 +342,20 @@ impl Nfs4 {
     }
 }
 
-impl<S: Store> Turn<'_, '_, S> {
+impl<S: Store> CompoundContext<'_, '_, S> {
     /// Suspends the compound, with the wish of its operation.
     pub(in crate::v4) fn put_aside(
         mut self,
-        course: Course,
+        progress: Progress,
         facts: &SequenceFacts<'_>,
-    ) -> CompoundStep {
-        let wish = self.journal.take_wish().expect("an operation waits for something");
+    ) -> CompoundOutcome {
+        let event = self.replay_log.take_event().expect("an operation waits for something");
         let slot = self.slot.expect("only a compound with a slot waits");
         let arguments = self.kept.take().expect("arguments are kept before an operation waits");
-        self.nfs4.tally.suspensions += u64::from(!matches!(wish, Wish::Turn));
-        self.journal.changes.begin(&mut self.nfs4.changes);
+        self.nfs4.tally.suspensions += u64::from(!matches!(event, WaitFor::Turn));
+        self.replay_log.changes.begin(&mut self.nfs4.changes);
         let id = self.nfs4.suspended.put(SuspendedCompound {
-            asker: self.asker,
+            requester: self.requester,
             source: self.source,
             caller: self.caller,
             principal: self.principal,
@@ -366,18 +366,18 @@ impl<S: Store> Turn<'_, '_, S> {
             place: self.place,
             slot,
             arguments,
-            course,
-            journal: self.journal,
+            progress,
+            replay_log: self.replay_log,
             recall_until: self.recall_until,
-            awaits_recall: matches!(wish, Wish::Recall),
-            awaits_turn: matches!(wish, Wish::Turn),
+            awaits_recall: matches!(event, WaitFor::Recall),
+            awaits_turn: matches!(event, WaitFor::Turn),
             awaits_record: self.nfs4.recovery.take_asked(),
-            io: self.crossing.io,
-            looks_up: self.crossing.looks_up,
-            home: self.crossing.home,
+            io: self.shard_context.io,
+            looks_up: self.shard_context.looks_up,
+            home: self.shard_context.home,
             at_home: None,
         });
-        CompoundStep::Waits(id, wish)
+        CompoundOutcome::Waits(id, event)
     }
 }
 

@@ -11,8 +11,8 @@ use stag_protocol::nfs::{
 use crate::v4::{
     LOOK_INTERVAL, Nfs4,
     context::{
-        Done, Stop, Turn,
-        state_calls::{Blocked, file_id},
+        CompoundContext, OpExit, OpResult,
+        state_calls::{StateRefusal, file_id},
     },
 };
 use stag_nfs_store::{LocalLock, Store};
@@ -21,26 +21,26 @@ use stag_nfs4_state::LockRequest;
 /// Reason why a client gets no lock.
 pub(in crate::v4) enum LockRefused {
     /// The tables of state refuse it.
-    Blocked(Blocked),
+    Blocked(StateRefusal),
     /// A local program has a conflicting one.
     Local(LocalLock),
 }
 
-impl From<Blocked> for LockRefused {
-    fn from(blocked: Blocked) -> Self {
+impl From<StateRefusal> for LockRefused {
+    fn from(blocked: StateRefusal) -> Self {
         Self::Blocked(blocked)
     }
 }
 
-impl From<Stop> for LockRefused {
-    fn from(stop: Stop) -> Self {
-        Self::Blocked(Blocked::Stopped(stop))
+impl From<OpExit> for LockRefused {
+    fn from(stop: OpExit) -> Self {
+        Self::Blocked(StateRefusal::Stopped(stop))
     }
 }
 
 impl From<Status4> for LockRefused {
     fn from(status: Status4) -> Self {
-        Self::Blocked(Blocked::Stopped(status.into()))
+        Self::Blocked(StateRefusal::Stopped(status.into()))
     }
 }
 
@@ -125,7 +125,7 @@ const fn covers(outer: LockRange, inner: LockRange) -> bool {
     outer.offset() <= inner.offset() && inner.last() <= outer.last()
 }
 
-impl<S: Store> Turn<'_, '_, S> {
+impl<S: Store> CompoundContext<'_, '_, S> {
     /// Shows local programs a lock that its client is about to get.
     pub(in crate::v4) fn show_lock(
         &mut self,
@@ -138,7 +138,7 @@ impl<S: Store> Turn<'_, '_, S> {
         }
         match self.try_state(|state, now| state.check_lock(request, now)) {
             // The tables refuse it again, and queue the waiter.
-            Err(Blocked::Denied(_)) => return Ok(()),
+            Err(StateRefusal::Denied(_)) => return Ok(()),
             checked => checked?,
         }
         // The file description by which locks are shown is open for writing.
@@ -157,7 +157,7 @@ impl<S: Store> Turn<'_, '_, S> {
         offset: u64,
         length: u64,
         exclusive: bool,
-    ) -> Done<Option<LocalLock>> {
+    ) -> OpResult<Option<LocalLock>> {
         if !self.store.has_local_locks() {
             return Ok(None);
         }

@@ -14,7 +14,7 @@ use stag_protocol::nfs::v3::FileHandle;
 
 use crate::v4::{
     Nfs4,
-    context::{Done, Turn, state_calls::file_id},
+    context::{CompoundContext, OpResult, state_calls::file_id},
     milliseconds,
 };
 use stag_nfs_store::{Store, TouchedFile};
@@ -109,21 +109,21 @@ impl Nfs4 {
     }
 }
 
-impl<S: Store> Turn<'_, '_, S> {
+impl<S: Store> CompoundContext<'_, '_, S> {
     /// Waits until no client, not even the caller, has a delegation of a file that the store
     /// watches: it is about to be opened for writing, or locked.
     ///
     /// # Errors
-    /// [`Stop::Wait`](crate::v4::context::Stop::Wait), and then NFS4ERR_DELAY, while a recall is
+    /// [`OpExit::Wait`](crate::v4::context::Stop::Wait), and then NFS4ERR_DELAY, while a recall is
     /// outstanding.
-    pub(in crate::v4) fn await_unwatched(&mut self, file: &FileHandle, fsid: u64) -> Done {
+    pub(in crate::v4) fn await_unwatched(&mut self, file: &FileHandle, fsid: u64) -> OpResult {
         if !self.nfs4.watches(fsid) || !self.sees_delegations() {
             return Ok(());
         }
         let id = file_id(file);
-        self.check_once(|turn| {
-            turn.with_state(|state, now| state.recall_for_host(id, None, now))?;
-            turn.nfs4.unwatch_returned(turn.store);
+        self.check_once(|context| {
+            context.with_state(|state, now| state.recall_for_host(id, None, now))?;
+            context.nfs4.unwatch_returned(context.store);
             Ok(())
         })
     }

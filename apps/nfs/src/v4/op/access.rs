@@ -5,7 +5,7 @@ use stag_protocol::nfs::{
     v4::{Access4Args, Access4Ok, Answer, Status4},
 };
 
-use crate::v4::context::{Done, Turn, filehandle::Node};
+use crate::v4::context::{CompoundContext, OpResult, filehandle::Node};
 use stag_nfs_store::Store;
 
 /// Every right of minor version 1. They have the numbers of version 3.
@@ -17,25 +17,28 @@ const XATTR_LIST: u32 = 0x100;
 /// Rights that apply to directories of the pseudo file system.
 const LOOK: u32 = Access::READ.0 | Access::LOOKUP.0;
 
-pub(super) fn access<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Access4Args) -> Done {
+pub(super) fn access<S: Store>(
+    context: &mut CompoundContext<'_, '_, S>,
+    args: &Access4Args,
+) -> OpResult {
     // RFC 8276 §8.2 [8276-1]: minor version 2 has three more rights
-    let xattrs = if turn.minor_version < 2 { 0 } else { XATTR_READ | XATTR_WRITE | XATTR_LIST };
+    let xattrs = if context.minor_version < 2 { 0 } else { XATTR_READ | XATTR_WRITE | XATTR_LIST };
     if args.rights & !(ALL | xattrs) != 0 {
         return Err(Status4::Inval.into());
     }
-    let (supported, granted) = match turn.current()? {
+    let (supported, granted) = match context.current()? {
         Node::Pseudo(handle) => {
-            turn.directory(&handle)?;
+            context.directory(&handle)?;
             (args.rights, args.rights & LOOK)
         }
         Node::Object(object) => {
-            let (granted, attributes) = turn.access(&object, Access(asked(args.rights)))?;
+            let (granted, attributes) = context.access(&object, Access(asked(args.rights)))?;
             (args.rights & (meaningful(attributes.kind) | xattrs), with_xattrs(granted.0))
         }
     };
     // RFC 8881 §18.1.3 [8881-318]: what is not supported is not granted
     let granted = granted & supported;
-    turn.put(&Answer::Access(Ok(Access4Ok { supported, granted })))
+    context.put(&Answer::Access(Ok(Access4Ok { supported, granted })))
 }
 
 /// The rights to ask the store for: extended attributes are read, listed and written with the

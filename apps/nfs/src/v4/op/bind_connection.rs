@@ -4,15 +4,18 @@ use stag_protocol::nfs::v4::{
     Answer, BindConnArgs, BindConnOk, ChannelGrant, ChannelWish, Status4,
 };
 
-use crate::v4::context::{Done, Turn};
+use crate::v4::context::{CompoundContext, OpResult};
 use stag_nfs_store::Store;
 
 /// Every connection from an origin of its client carries the fore channel of a session; the back
 /// channel is the connection that was bound last.
-pub(super) fn bind_connection<S: Store>(turn: &mut Turn<'_, '_, S>, args: &BindConnArgs) -> Done {
-    let peer = turn.peer_at();
-    turn.associate(&args.session)?;
-    let session = turn.nfs4.sessions.get_mut(&args.session).ok_or(Status4::BadSession)?;
+pub(super) fn bind_connection<S: Store>(
+    context: &mut CompoundContext<'_, '_, S>,
+    args: &BindConnArgs,
+) -> OpResult {
+    let peer = context.peer_at();
+    context.associate(&args.session)?;
+    let session = context.nfs4.sessions.get_mut(&args.session).ok_or(Status4::BadSession)?;
     let grant = match (args.wish, &mut session.callbacks) {
         (ChannelWish::Fore, _) => ChannelGrant::Fore,
         (wish, Some(callbacks)) => {
@@ -24,10 +27,10 @@ pub(super) fn bind_connection<S: Store>(turn: &mut Turn<'_, '_, S>, args: &BindC
         (ChannelWish::Back, None) => return Err(Status4::Inval.into()),
     };
     if grant != ChannelGrant::Fore {
-        turn.nfs4.make_ready(turn.cx, peer);
-        turn.nfs4.resume_callbacks();
-        turn.nfs4.tell_flags(&args.session);
+        context.nfs4.make_ready(context.cx, peer);
+        context.nfs4.resume_callbacks();
+        context.nfs4.tell_flags(&args.session);
     }
     let ok = BindConnOk { session: args.session, grant, rdma_mode: false };
-    turn.put(&Answer::BindConnToSession(Ok(ok)))
+    context.put(&Answer::BindConnToSession(Ok(ok)))
 }

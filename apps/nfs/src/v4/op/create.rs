@@ -8,12 +8,15 @@ use stag_protocol::nfs::{
 use super::lookup::not_a_directory;
 use crate::v4::{
     attributes::{change_info, settable::ToSet},
-    context::{Done, Stop, Turn, filehandle::Node, status::check_name},
+    context::{CompoundContext, OpExit, OpResult, filehandle::Node, status::check_name},
 };
 use stag_nfs_store::{DeviceNode, NameIn, Store};
 
-pub(super) fn create<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Create4Args<'_>) -> Done {
-    let node = turn.current()?;
+pub(super) fn create<S: Store>(
+    context: &mut CompoundContext<'_, '_, S>,
+    args: &Create4Args<'_>,
+) -> OpResult {
+    let node = context.current()?;
     // RFC 8881 §18.4.3 [8881-302]: a regular file is made by OPEN
     if matches!(args.kind, CreateKind::Other(_)) {
         return Err(Status4::BadType.into());
@@ -26,28 +29,28 @@ pub(super) fn create<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Create4Args<'_
     let directory = node.object(Status4::RoFs)?;
     let (name, attributes) = (args.name.0, set.attributes);
     let made = match &args.kind {
-        CreateKind::Directory => turn.mkdir(&directory, name, &attributes),
+        CreateKind::Directory => context.mkdir(&directory, name, &attributes),
         CreateKind::Link(path) => {
             let target = path.octets().unwrap_or_default();
             // RFC 8881 §18.4.3 [8881-303]: a link leads somewhere
             if target.is_empty() {
                 return Err(Status4::Inval.into());
             }
-            turn.symlink(&directory, name, target, &attributes)
+            context.symlink(&directory, name, target, &attributes)
         }
         special => {
             let node = special_node(special).ok_or(Status4::BadType)?;
-            turn.make_node(NameIn::new(&directory, name), node, &attributes)
+            context.make_node(NameIn::new(&directory, name), node, &attributes)
         }
     };
     let made = match made {
         Ok(made) => made,
-        Err(Stop::Fail(Status4::NotDir)) => return Err(not_a_directory(turn, &directory)),
+        Err(OpExit::Fail(Status4::NotDir)) => return Err(not_a_directory(context, &directory)),
         Err(stop) => return Err(stop),
     };
-    turn.set_current(Node::Object(made.handle));
+    context.set_current(Node::Object(made.handle));
     let ok = Create4Ok { change: change_info(&made.directory), set: set.mask };
-    turn.put(&Answer::Create(Ok(ok)))
+    context.put(&Answer::Create(Ok(ok)))
 }
 
 /// A special file to create; none for other objects.

@@ -10,7 +10,7 @@ use stag_protocol::nfs::v4::{
 };
 
 use crate::v4::{
-    context::{Done, Turn},
+    context::{CompoundContext, OpResult},
     session::{BackChannel, CELL_LEN, SESSIONS_OF_CLIENT},
 };
 use stag_nfs_store::{Store, TRANSFER_MAX};
@@ -29,41 +29,41 @@ const CALLBACKS_MAX: u32 = 16;
 const FLAGS: u32 = session_flag::PERSIST | session_flag::CONN_BACK_CHAN | session_flag::CONN_RDMA;
 
 pub(super) fn create_session<S: Store>(
-    turn: &mut Turn<'_, '_, S>,
+    context: &mut CompoundContext<'_, '_, S>,
     args: &CreateSessionArgs<'_>,
-) -> Done {
+) -> OpResult {
     // A request that is invalid for any session changes nothing, not even the client's sequence.
     let wanted = Wanted::of(args)?;
-    let client = turn.own_client(args.client_id)?;
-    let age = turn.cx.now().since(client.made);
-    if !client.is_confirmed && age > turn.nfs4.config.lease {
+    let client = context.own_client(args.client_id)?;
+    let age = context.cx.now().since(client.made);
+    if !client.is_confirmed && age > context.nfs4.config.lease {
         // RFC 8881 §18.35.4: an unconfirmed record ends after a lease.
-        turn.nfs4.clients.remove(args.client_id);
+        context.nfs4.clients.remove(args.client_id);
         return Err(Status4::StaleClientid.into());
     }
     match sequence_order(client.sequence, args.sequence) {
         SequenceOrder::New => {}
         // RFC 8881 §18.36.4 [8881-304]: a retry gets the reply of the first time
         SequenceOrder::Retry => match client.created {
-            Some(Ok(ok)) => return turn.put(&Answer::CreateSession(Ok(ok))),
+            Some(Ok(ok)) => return context.put(&Answer::CreateSession(Ok(ok))),
             Some(Err(status)) => return Err(status.into()),
             None => return Err(Status4::SeqMisordered.into()),
         },
         SequenceOrder::Misordered => return Err(Status4::SeqMisordered.into()),
     }
     // RFC 8881 §18.36.4 [8881-305]: only the user that made the record confirms it
-    if !client.is_confirmed && client.principal != turn.principal {
+    if !client.is_confirmed && client.principal != context.principal {
         return Err(Status4::ClidInUse.into());
     }
-    let created = make(turn, args, wanted);
+    let created = make(context, args, wanted);
     // RFC 8881 §2.10.6.2: NFS4ERR_DELAY is not kept.
     if created == Err(Status4::Delay) {
         return Err(Status4::Delay.into());
     }
-    if let Some(client) = turn.nfs4.clients.get_mut(args.client_id) {
+    if let Some(client) = context.nfs4.clients.get_mut(args.client_id) {
         (client.sequence, client.created) = (args.sequence, Some(created));
     }
-    turn.put(&Answer::CreateSession(Ok(created?)))
+    context.put(&Answer::CreateSession(Ok(created?)))
 }
 
 /// A session with the sizes that can be granted.
@@ -85,17 +85,17 @@ impl Wanted {
 }
 
 fn make<S: Store>(
-    turn: &mut Turn<'_, '_, S>,
+    context: &mut CompoundContext<'_, '_, S>,
     args: &CreateSessionArgs<'_>,
     Wanted { fore, back, is_back }: Wanted,
 ) -> Result<CreateSessionOk, Status4> {
-    let peer = turn.peer_at();
-    let nfs4 = &mut *turn.nfs4;
+    let peer = context.peer_at();
+    let nfs4 = &mut *context.nfs4;
     let client = nfs4.clients.get(args.client_id).ok_or(Status4::StaleClientid)?;
     if client.sessions >= SESSIONS_OF_CLIENT {
         return Err(Status4::Delay);
     }
-    if !nfs4.may_join(args.client_id, peer, turn.crossing.takes_loans) {
+    if !nfs4.may_join(args.client_id, peer, context.shard_context.takes_loans) {
         return Err(Status4::Delay);
     }
     let slots = nfs4.sessions.grant(fore.requests_max).ok_or(Status4::Delay)?;
@@ -105,10 +105,10 @@ fn make<S: Store>(
     let program = args.program;
     let callbacks = is_back
         .then(|| BackChannel::new(program, callback_user(&args.security), peer, back.requests_max));
-    let minor_version = turn.minor_version;
+    let minor_version = context.minor_version;
     let session = nfs4.sessions.add(args.client_id, minor_version, fore, callbacks);
     let session = session.ok_or(Status4::Delay)?;
-    if let Err(status) = nfs4.confirm(args.client_id, slots, turn.cx.now()) {
+    if let Err(status) = nfs4.confirm(args.client_id, slots, context.cx.now()) {
         nfs4.sessions.remove(&session);
         return Err(status);
     }
@@ -117,11 +117,11 @@ fn make<S: Store>(
     }
     if is_back {
         // RFC 8267 §6.5.2 [8267-15]: callbacks are calls in the reverse direction (RFC 8167)
-        nfs4.make_ready(turn.cx, peer);
+        nfs4.make_ready(context.cx, peer);
         nfs4.resume_callbacks();
     }
-    if turn.crossing.takes_loans {
-        turn.nfs4.lend(&session, peer);
+    if context.shard_context.takes_loans {
+        context.nfs4.lend(&session, peer);
     }
     // No session survives a restart, and no connection is switched to RDMA.
     let flags = args.flags & session_flag::CONN_BACK_CHAN;

@@ -7,41 +7,45 @@ use stag_protocol::nfs::v4::{
 };
 
 use crate::v4::{
-    context::{Done, Turn},
+    context::{CompoundContext, OpResult},
     session::NewClient,
 };
 use stag_nfs_store::Store;
 
-pub(super) fn exchange_id<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ExchangeIdArgs<'_>) -> Done {
+pub(super) fn exchange_id<S: Store>(
+    context: &mut CompoundContext<'_, '_, S>,
+    args: &ExchangeIdArgs<'_>,
+) -> OpResult {
     let is_update = is_update(args.flags)?;
     // Another gateway has taken over the client records: this one grants no state any more.
-    if turn.nfs4.recovery.queue.is_taken_over {
+    if context.nfs4.recovery.queue.is_taken_over {
         return Err(Status4::Delay.into());
     }
     // RFC 7862 §14.1 [7862-17]: minor version 2 defines this flag
-    if turn.minor_version < 2 && args.flags & exchange_flag::SUPP_FENCE_OPS != 0 {
+    if context.minor_version < 2 && args.flags & exchange_flag::SUPP_FENCE_OPS != 0 {
         return Err(Status4::Inval.into());
     }
     let owner = args.client.owner.0;
     let new = NewClient {
         owner,
         verifier: args.client.verifier,
-        principal: turn.principal,
-        host: turn.nfs4.host(turn.source),
-        mark: turn.nfs4.mark(&args.client.verifier, turn.source),
-        from: turn.source.from,
-        now: turn.cx.now(),
+        principal: context.principal,
+        host: context.nfs4.host(context.source),
+        mark: context.nfs4.mark(&args.client.verifier, context.source),
+        from: context.source.from,
+        now: context.cx.now(),
     };
-    turn.nfs4.log_move(&new, turn.source);
+    context.nfs4.log_move(&new, context.source);
     // RFC 8881 §8.4.2.1 [8881-361]: the name of a client that may reclaim is kept
-    turn.nfs4.check_listed(&new, turn.source)?;
-    turn.nfs4.check_host(&new)?;
-    turn.nfs4.note_rival(&new);
-    let confirmed = turn.nfs4.clients.confirmed(owner).map(|client| {
+    context.nfs4.check_listed(&new, context.source)?;
+    context.nfs4.check_host(&new)?;
+    context.nfs4.note_rival(&new);
+    let confirmed = context.nfs4.clients.confirmed(owner).map(|client| {
         let facts = ConfirmedClient {
             same_verifier: client.verifier == args.client.verifier,
-            same_principal: client.principal == turn.principal && client.origins.allow(&new.host),
-            holds_state: turn.nfs4.holds_state(client),
+            same_principal: client.principal == context.principal
+                && client.origins.allow(&new.host),
+            holds_state: context.nfs4.holds_state(client),
         };
         (client.id, facts)
     });
@@ -50,34 +54,34 @@ pub(super) fn exchange_id<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ExchangeI
     let id = match (step, former) {
         (ExchangeStep::Refuse(status), _) => return Err(status.into()),
         (ExchangeStep::Confirmed | ExchangeStep::Update, Some(id)) => {
-            if let Some(waiting) = turn.nfs4.clients.unconfirmed(owner).map(|client| client.id) {
-                turn.nfs4.clients.remove(waiting);
+            if let Some(waiting) = context.nfs4.clients.unconfirmed(owner).map(|client| client.id) {
+                context.nfs4.clients.remove(waiting);
             }
             // RFC 8881 §2.10.5: a client that sends EXCHANGE_ID over another connection may use
             // both.
-            if let Some(client) = turn.nfs4.clients.get_mut(id) {
+            if let Some(client) = context.nfs4.clients.get_mut(id) {
                 client.origins.add(new.host.origin());
             }
             id
         }
         (ExchangeStep::Create { drop_confirmed }, former) => {
             if let (true, Some(former)) = (drop_confirmed, former) {
-                turn.nfs4.end_client(former);
+                context.nfs4.end_client(former);
             }
-            turn.nfs4.clients.add(&new).ok_or(Status4::Delay)?
+            context.nfs4.clients.add(&new).ok_or(Status4::Delay)?
         }
         (ExchangeStep::Confirmed | ExchangeStep::Update, None) => {
             return Err(Status4::ServerFault.into());
         }
     };
-    put(turn, id)
+    put(context, id)
 }
 
-fn put<S: Store>(turn: &mut Turn<'_, '_, S>, id: u64) -> Done {
-    let client = turn.nfs4.clients.get(id).ok_or(Status4::ServerFault)?;
+fn put<S: Store>(context: &mut CompoundContext<'_, '_, S>, id: u64) -> OpResult {
+    let client = context.nfs4.clients.get(id).ok_or(Status4::ServerFault)?;
     let confirmed = if client.is_confirmed { exchange_flag::CONFIRMED_R } else { 0 };
     let sequence = client.sequence.wrapping_add(1);
-    let identity = turn.nfs4.config.identity;
+    let identity = context.nfs4.config.identity;
     let ok = ExchangeIdOk {
         client_id: id,
         sequence,
@@ -89,5 +93,5 @@ fn put<S: Store>(turn: &mut Turn<'_, '_, S>, id: u64) -> Done {
         scope: Text(&identity),
         implementation: None,
     };
-    turn.put(&Answer::ExchangeId(Ok(ok)))
+    context.put(&Answer::ExchangeId(Ok(ok)))
 }

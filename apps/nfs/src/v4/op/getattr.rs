@@ -6,13 +6,13 @@ use stag_protocol::nfs::v4::{Attribute, Bitmap, Operation, Status4, check_readab
 
 use crate::v4::{
     attributes::AttributeSource,
-    context::{Done, Turn, filehandle::Node, replay_log::HolderCall},
+    context::{CompoundContext, OpResult, filehandle::Node, replay_log::HolderCall},
 };
 use stag_nfs_store::{FileAttributes, FileTime, Store};
 use stag_nfs4_state::{ChangeAndSize, StateKey, StateTables};
 
 /// Attributes that the holder of a write delegation changes without a report.
-pub(in crate::v4) const HELD: Bitmap = Bitmap::of_attributes(&[
+pub(in crate::v4) const HOLDER_KNOWS: Bitmap = Bitmap::of_attributes(&[
     Attribute::Change,
     Attribute::Size,
     Attribute::SpaceUsed,
@@ -20,25 +20,28 @@ pub(in crate::v4) const HELD: Bitmap = Bitmap::of_attributes(&[
     Attribute::TimeModify,
 ]);
 
-pub(super) fn getattr<S: Store>(turn: &mut Turn<'_, '_, S>, asked: &Bitmap) -> Done {
-    let node = turn.current()?;
+pub(super) fn getattr<S: Store>(
+    context: &mut CompoundContext<'_, '_, S>,
+    asked: &Bitmap,
+) -> OpResult {
+    let node = context.current()?;
     // RFC 8881 §5.5 [8881-326]: what is set only cannot be asked for
     check_readable(asked)?;
     let mut asked_holder = None;
     if let Node::Object(object) = &node
-        && asked.meets(&HELD)
+        && asked.meets(&HOLDER_KNOWS)
     {
         // RFC 8881 §10.4.3: only the holder of a write delegation knows them
-        asked_holder = turn.ask_holder(object)?;
+        asked_holder = context.ask_holder(object)?;
     }
-    let mut object = turn.object_facts(&node)?;
-    let system = turn.file_system(&node, asked)?;
+    let mut object = context.object_facts(&node)?;
+    let system = context.file_system(&node, asked)?;
     if let Some(HolderCall { state, told: Some(Some(told)), .. }) = asked_holder {
-        report_held(&mut turn.nfs4.state, state, told, &mut object.attributes);
+        report_held(&mut context.nfs4.state, state, told, &mut object.attributes);
     }
-    let lease = turn.nfs4.lease_seconds();
+    let lease = context.nfs4.lease_seconds();
     let source = AttributeSource { node: &node, object: &object, system: &system, lease };
-    turn.write(|writer| {
+    context.write(|writer| {
         writer.words([Operation::GetAttr as u32, Status4::Ok as u32])?;
         source.emit(asked, writer)
     })

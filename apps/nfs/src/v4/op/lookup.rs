@@ -7,56 +7,62 @@ use stag_protocol::nfs::{
 };
 
 use crate::v4::context::{
-    Done, Stop, Turn,
+    CompoundContext, OpExit, OpResult,
     filehandle::{Node, PseudoHandle},
     pseudo_fs::Below,
     status::check_name,
 };
 use stag_nfs_store::{Status, Store};
 
-pub(super) fn lookup<S: Store>(turn: &mut Turn<'_, '_, S>, name: &[u8]) -> Done {
-    let node = turn.current()?;
+pub(super) fn lookup<S: Store>(context: &mut CompoundContext<'_, '_, S>, name: &[u8]) -> OpResult {
+    let node = context.current()?;
     check_name(name)?;
-    let found = find(turn, &node, name)?;
-    turn.set_current(found);
-    turn.put(&Answer::Lookup(Ok(())))
+    let found = find(context, &node, name)?;
+    context.set_current(found);
+    context.put(&Answer::Lookup(Ok(())))
 }
 
 /// The object of a name in a directory. If a name in the pseudo file system is an export, the path
 /// crosses into another file system.
 pub(super) fn find<S: Store>(
-    turn: &mut Turn<'_, '_, S>,
+    context: &mut CompoundContext<'_, '_, S>,
     directory: &Node,
     name: &[u8],
-) -> Done<Node> {
+) -> OpResult<Node> {
     match directory {
         Node::Pseudo(handle) => {
-            let directory = turn.directory(handle)?;
-            match turn.nfs4.pseudo.find(directory, name).ok_or(Status4::NoEnt)? {
-                Below::Directory(below) => found_directory(turn, below),
-                Below::Export(place) => found_export(turn, place),
+            let directory = context.directory(handle)?;
+            match context.nfs4.pseudo.find(directory, name).ok_or(Status4::NoEnt)? {
+                Below::Directory(below) => found_directory(context, below),
+                Below::Export(place) => found_export(context, place),
             }
         }
-        Node::Object(directory) => match turn.lookup(directory, name) {
+        Node::Object(directory) => match context.lookup(directory, name) {
             Ok(found) => Ok(Node::Object(found.handle)),
-            Err(Stop::Fail(Status4::NotDir)) => Err(not_a_directory(turn, directory)),
+            Err(OpExit::Fail(Status4::NotDir)) => Err(not_a_directory(context, directory)),
             Err(stop) => Err(stop),
         },
     }
 }
 
-fn found_directory<S: Store>(turn: &Turn<'_, '_, S>, directory: usize) -> Done<Node> {
-    if !turn.sees(directory) {
+fn found_directory<S: Store>(
+    context: &CompoundContext<'_, '_, S>,
+    directory: usize,
+) -> OpResult<Node> {
+    if !context.sees(directory) {
         return Err(Status4::NoEnt.into());
     }
-    let handle = turn.nfs4.pseudo.handle_of(directory).ok_or(Status4::NoEnt)?;
+    let handle = context.nfs4.pseudo.handle_of(directory).ok_or(Status4::NoEnt)?;
     Ok(Node::Pseudo(handle))
 }
 
-fn found_export<S: Store>(turn: &mut Turn<'_, '_, S>, place: usize) -> Done<Node> {
+fn found_export<S: Store>(
+    context: &mut CompoundContext<'_, '_, S>,
+    place: usize,
+) -> OpResult<Node> {
     // RFC 8881 §7.3 [8881-317]: an entry of the pseudo file system leads over to an export
-    let found = turn.export(place).map(Node::Object);
-    match turn.admission(place) {
+    let found = context.export(place).map(Node::Object);
+    match context.admission(place) {
         // An export is hidden from callers that its list does not admit.
         Err(Status::Acces) => Err(Status4::NoEnt.into()),
         _ => found,
@@ -64,43 +70,46 @@ fn found_export<S: Store>(turn: &mut Turn<'_, '_, S>, place: usize) -> Done<Node
 }
 
 /// The status of a name in an object other than a directory (RFC 8881 §18.13.4).
-pub(super) fn not_a_directory<S: Store>(turn: &mut Turn<'_, '_, S>, object: &FileHandle) -> Stop {
-    match turn.getattr(object) {
+pub(super) fn not_a_directory<S: Store>(
+    context: &mut CompoundContext<'_, '_, S>,
+    object: &FileHandle,
+) -> OpExit {
+    match context.getattr(object) {
         // RFC 8881 §18.13.4 [8881-315]: a symlink is NFS4ERR_SYMLINK, other types NFS4ERR_NOTDIR
         Ok(attributes) if attributes.kind == FileKind::Symlink => Status4::Symlink.into(),
         _ => Status4::NotDir.into(),
     }
 }
 
-pub(super) fn lookupp<S: Store>(turn: &mut Turn<'_, '_, S>) -> Done {
-    let parent = parent(turn)?;
-    turn.set_current(parent);
-    turn.put(&Answer::LookupP(Ok(())))
+pub(super) fn lookupp<S: Store>(context: &mut CompoundContext<'_, '_, S>) -> OpResult {
+    let parent = parent(context)?;
+    context.set_current(parent);
+    context.put(&Answer::LookupP(Ok(())))
 }
 
 /// The parent of the current object, which is a directory.
-pub(super) fn parent<S: Store>(turn: &mut Turn<'_, '_, S>) -> Done<Node> {
-    let object = match turn.current()? {
+pub(super) fn parent<S: Store>(context: &mut CompoundContext<'_, '_, S>) -> OpResult<Node> {
+    let object = match context.current()? {
         Node::Pseudo(handle) => {
-            let directory = turn.directory(&handle)?;
+            let directory = context.directory(&handle)?;
             // RFC 8881 §18.14.3 [8881-316]: nothing is above the root
-            let above = turn.nfs4.pseudo.above(directory).ok_or(Status4::NoEnt)?;
+            let above = context.nfs4.pseudo.above(directory).ok_or(Status4::NoEnt)?;
             return Ok(Node::Pseudo(above));
         }
         Node::Object(object) => object,
     };
-    turn.learn_exports();
-    if let Some(export) = turn.nfs4.pseudo.export_of(&object) {
-        return Ok(Node::Pseudo(turn.nfs4.pseudo.above_export(export)));
+    context.learn_exports();
+    if let Some(export) = context.nfs4.pseudo.export_of(&object) {
+        return Ok(Node::Pseudo(context.nfs4.pseudo.above_export(export)));
     }
-    match turn.parent_of(&object) {
+    match context.parent_of(&object) {
         Ok(found) => Ok(Node::Object(found.handle)),
-        Err(Stop::Fail(Status4::NotDir)) => Err(not_a_directory(turn, &object)),
+        Err(OpExit::Fail(Status4::NotDir)) => Err(not_a_directory(context, &object)),
         Err(stop) => Err(stop),
     }
 }
 
-impl<S: Store> Turn<'_, '_, S> {
+impl<S: Store> CompoundContext<'_, '_, S> {
     /// The place of a directory of the pseudo file system, by its handle.
     ///
     /// # Errors
@@ -119,7 +128,7 @@ impl<S: Store> Turn<'_, '_, S> {
     }
 
     /// The root of the export at a place.
-    pub(super) fn export(&mut self, place: usize) -> Done<FileHandle> {
+    pub(super) fn export(&mut self, place: usize) -> OpResult<FileHandle> {
         let entry = self.nfs4.pseudo.export(place).ok_or(Status4::NoEnt)?;
         let mut path = [b'/'; MountPath::MAX];
         let len = entry.name.len() + 1;
@@ -152,7 +161,7 @@ impl<S: Store> Turn<'_, '_, S> {
         let mut edition = self.nfs4.pseudo.edition();
         if S::MAY_WAIT {
             // An operation that waited asks the same questions as before.
-            edition = self.journal.exports_edition(edition);
+            edition = self.replay_log.exports_edition(edition);
         }
         for place in 0.. {
             match self.nfs4.pseudo.export(place) {

@@ -17,8 +17,8 @@ use super::lookup::not_a_directory;
 use crate::v4::{
     attributes::{Decimal, SETTABLE_EXCLUSIVELY, change_info, no_change, settable::ToSet},
     context::{
-        Done, Stop, Turn, changes_in_flight::ChangeScope, filehandle::Node, state_calls::file_id,
-        status::check_name,
+        CompoundContext, OpExit, OpResult, changes_in_flight::ChangeScope, filehandle::Node,
+        state_calls::file_id, status::check_name,
     },
 };
 use stag_nfs_store::{CreateMode, FileAttributes, FoundObject, NameIn, NewAttributes, Store};
@@ -44,51 +44,54 @@ struct OpenFile {
     is_cut: bool,
 }
 
-pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -> Done {
-    let node = turn.current()?;
-    let since = turn.journal.last_end(turn.nfs4.changes.last_end());
+pub(super) fn open<S: Store>(
+    context: &mut CompoundContext<'_, '_, S>,
+    args: &Open4Args<'_>,
+) -> OpResult {
+    let node = context.current()?;
+    let since = context.replay_log.last_end(context.nfs4.changes.last_end());
     check_bits(args)?;
     let claim = claim_of(args)?;
-    let is_home = turn.nfs4.borrowed.is_none();
+    let is_home = context.nfs4.borrowed.is_none();
     match is_home {
-        true => turn.may_open(claim)?,
-        false => turn.begin_beside_home()?,
+        true => context.may_open(claim)?,
+        false => context.begin_beside_home()?,
     }
     if claim == Claim::Previous(DelegationType::Write)
-        && !turn.nfs4.recovery.had_write_delegations()
+        && !context.nfs4.recovery.had_write_delegations()
     {
         // RFC 8881 §15.1.9.4 [8881-265]: what cannot have been before the restart is no reclaim
         return Err(Status4::ReclaimBad.into());
     }
     let mut file = match &args.claim {
-        OpenClaim::Null(name) => named(turn, &node, name.0, args)?,
-        OpenClaim::DelegateCur(under) => named(turn, &node, under.name.0, args)?,
-        _ => current(turn, &node)?,
+        OpenClaim::Null(name) => named(context, &node, name.0, args)?,
+        OpenClaim::DelegateCur(under) => named(context, &node, under.name.0, args)?,
+        _ => current(context, &node)?,
     };
     check_kind(file.attributes.kind)?;
     if !file.is_new {
-        check_permission(turn, &file, claim, args.share_access)?;
+        check_permission(context, &file, claim, args.share_access)?;
     }
     if !is_home {
-        return Err(turn.wait_for_home(&file.handle));
+        return Err(context.wait_for_home(&file.handle));
     }
-    let is_current = file.is_new || prepare_existing(turn, &mut file, args)?;
-    turn.journal.has_effect |= S::MAY_WAIT && file.is_new;
+    let is_current = file.is_new || prepare_existing(context, &mut file, args)?;
+    context.replay_log.has_effect |= S::MAY_WAIT && file.is_new;
     let id = file_id(&file.handle);
-    let is_changing = S::MAY_WAIT && turn.nfs4.changes.may_touch(id, since);
+    let is_changing = S::MAY_WAIT && context.nfs4.changes.may_touch(id, since);
     let is_changing = is_changing || !is_current;
-    let mut offer = turn.delegation_offer(file.attributes.fsid);
+    let mut offer = context.delegation_offer(file.attributes.fsid);
     let may_get_one = offer.policy != DelegationPolicy::Never && offer.has_back_channel;
     let wants = args.share_access & share::WANT_MASK;
     let may_get_one = may_get_one && wants != share::WANT_NO_DELEGATION;
     if denies(args) {
-        turn.await_deniable(id)?;
+        context.await_deniable(id)?;
     }
     // Another shard may be about to change it.
-    let is_unknown = may_get_one && !is_changing && !turn.await_announced(id)?;
+    let is_unknown = may_get_one && !is_changing && !context.await_announced(id)?;
     offer.is_changing = is_changing || is_unknown;
     let request = OpenRequest {
-        client: turn.client_key()?,
+        client: context.client_key()?,
         file: FileRef { id, handle: file.handle.octets() },
         owner: args.owner.owner.0,
         access: args.share_access,
@@ -97,40 +100,40 @@ pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -
         offer,
         is_promised: file.is_new || file.is_cut,
     };
-    turn.pin(&file.handle);
-    let opened = turn.with_state(|state, now| state.open(&request, now));
-    if opened.is_err() && !turn.nfs4.state.has_file(request.file.id) {
-        turn.store.unpin(&file.handle);
+    context.pin(&file.handle);
+    let opened = context.with_state(|state, now| state.open(&request, now));
+    if opened.is_err() && !context.nfs4.state.has_file(request.file.id) {
+        context.store.unpin(&file.handle);
     }
-    answer(turn, &file, &request, opened?)
+    answer(context, &file, &request, opened?)
 }
 
 /// Completes an OPEN that was granted its state.
 fn answer<S: Store>(
-    turn: &mut Turn<'_, '_, S>,
+    context: &mut CompoundContext<'_, '_, S>,
     file: &OpenFile,
     request: &OpenRequest<'_>,
     mut opened: Opened,
-) -> Done {
+) -> OpResult {
     let OpenRequest { claim, offer, access, .. } = *request;
     let change = file.attributes.change;
-    turn.set_current(Node::Object(file.handle));
-    turn.set_stateid(Some(opened.stateid));
-    let owner = Decimal::of(turn.caller.user.uid());
+    context.set_current(Node::Object(file.handle));
+    context.set_stateid(Some(opened.stateid));
+    let owner = Decimal::of(context.caller.user.uid());
     let mut is_recalled = false;
     if offer.policy == DelegationPolicy::Watched
         && claim == Claim::New
         && let DelegationOutcome::Given(given) = &opened.delegation
-        && let Some(none) = turn.watch(given, &file.handle, change, access)
+        && let Some(none) = context.watch(given, &file.handle, change, access)
     {
         opened.delegation = none;
     }
     if let DelegationOutcome::Given(given) = &opened.delegation {
-        turn.nfs4.state.set_delegation_base(given.state, change);
+        context.nfs4.state.set_delegation_base(given.state, change);
         is_recalled = must_come_back(given, claim, &offer);
         if is_recalled {
-            let now = crate::v4::milliseconds(turn.cx.now());
-            turn.nfs4.state.begin_recall(given.state, now);
+            let now = crate::v4::milliseconds(context.cx.now());
+            context.nfs4.state.begin_recall(given.state, now);
         }
     }
     let delegation = delegation(&opened.delegation, is_recalled, &owner);
@@ -141,7 +144,7 @@ fn answer<S: Store>(
         set: file.set,
         delegation,
     };
-    turn.put(&Answer::Open(Ok(ok)))
+    context.put(&Answer::Open(Ok(ok)))
 }
 
 /// Refuses arguments that are invalid in any OPEN, before a file is created for it.
@@ -164,9 +167,9 @@ fn claim_of(args: &Open4Args<'_>) -> Result<Claim, Status4> {
 }
 
 /// The current object itself.
-fn current<S: Store>(turn: &mut Turn<'_, '_, S>, node: &Node) -> Done<OpenFile> {
+fn current<S: Store>(context: &mut CompoundContext<'_, '_, S>, node: &Node) -> OpResult<OpenFile> {
     let handle = node.object(Status4::IsDir)?;
-    let attributes = turn.getattr(&handle)?;
+    let attributes = context.getattr(&handle)?;
     let change = no_change(attributes.change);
     Ok(OpenFile { handle, attributes, change, set: Bitmap::EMPTY, is_new: false, is_cut: false })
 }
@@ -179,17 +182,17 @@ fn denies(args: &Open4Args<'_>) -> bool {
 
 /// A name in the current directory, whose file is created if the OPEN allows it.
 fn named<S: Store>(
-    turn: &mut Turn<'_, '_, S>,
+    context: &mut CompoundContext<'_, '_, S>,
     node: &Node,
     name: &[u8],
     args: &Open4Args<'_>,
-) -> Done<OpenFile> {
+) -> OpResult<OpenFile> {
     check_name(name)?;
     let how = &args.how;
     let directory = match node {
         Node::Pseudo(handle) => {
-            let directory = turn.directory(handle)?;
-            return Err(match turn.shows(directory, name) {
+            let directory = context.directory(handle)?;
+            return Err(match context.shows(directory, name) {
                 true => Status4::IsDir,
                 false if matches!(how, OpenHow::Create(_)) => Status4::RoFs,
                 false => Status4::NoEnt,
@@ -199,18 +202,18 @@ fn named<S: Store>(
         Node::Object(directory) => *directory,
     };
     let named = match how {
-        OpenHow::NoCreate => found(turn, &directory, name),
+        OpenHow::NoCreate => found(context, &directory, name),
         OpenHow::Create(CreateHow4::Unchecked(raw)) => {
             let set = ToSet::of(raw)?;
-            found_or_made(turn, NameIn::new(&directory, name), &set, args)
+            found_or_made(context, NameIn::new(&directory, name), &set, args)
         }
         OpenHow::Create(CreateHow4::Guarded(raw)) => {
             let set = ToSet::of(raw)?;
-            made(turn, NameIn::new(&directory, name), &set, args)
+            made(context, NameIn::new(&directory, name), &set, args)
         }
         OpenHow::Create(CreateHow4::Exclusive(verifier)) => {
-            turn.await_place(args)?;
-            made_once(turn, &directory, name, *verifier, &ToSet::default())
+            context.await_place(args)?;
+            made_once(context, &directory, name, *verifier, &ToSet::default())
         }
         OpenHow::Create(CreateHow4::Exclusive41(exclusive)) => {
             let set = ToSet::of(&exclusive.attributes)?;
@@ -218,41 +221,41 @@ fn named<S: Store>(
             if !set.mask.is_subset(&SETTABLE_EXCLUSIVELY) {
                 return Err(Status4::Inval.into());
             }
-            turn.await_place(args)?;
-            made_once(turn, &directory, name, exclusive.verifier, &set)
+            context.await_place(args)?;
+            made_once(context, &directory, name, exclusive.verifier, &set)
         }
     };
     match named {
-        Err(Stop::Fail(Status4::NotDir)) => Err(not_a_directory(turn, &directory)),
+        Err(OpExit::Fail(Status4::NotDir)) => Err(not_a_directory(context, &directory)),
         named => named,
     }
 }
 
 fn found<S: Store>(
-    turn: &mut Turn<'_, '_, S>,
+    context: &mut CompoundContext<'_, '_, S>,
     directory: &FileHandle,
     name: &[u8],
-) -> Done<OpenFile> {
-    let FoundObject { handle, attributes, directory } = turn.lookup(directory, name)?;
+) -> OpResult<OpenFile> {
+    let FoundObject { handle, attributes, directory } = context.lookup(directory, name)?;
     let change = no_change(directory.map_or(0, |above| above.change));
     Ok(OpenFile { handle, attributes, change, set: Bitmap::EMPTY, is_new: false, is_cut: false })
 }
 
 /// UNCHECKED4: a file that is created meanwhile is opened.
 fn found_or_made<S: Store>(
-    turn: &mut Turn<'_, '_, S>,
+    context: &mut CompoundContext<'_, '_, S>,
     at: NameIn<'_, &FileHandle>,
     set: &ToSet,
     args: &Open4Args<'_>,
-) -> Done<OpenFile> {
+) -> OpResult<OpenFile> {
     for _ in 0..CREATIONS {
-        match found(turn, at.directory, at.name) {
-            Err(Stop::Fail(Status4::NoEnt)) => {}
+        match found(context, at.directory, at.name) {
+            Err(OpExit::Fail(Status4::NoEnt)) => {}
             // RFC 8881 §18.16.3: of an existing file, only the size is set, and to 0.
             found => return found,
         }
-        match made(turn, at, set, args) {
-            Err(Stop::Fail(Status4::Exist)) => {}
+        match made(context, at, set, args) {
+            Err(OpExit::Fail(Status4::Exist)) => {}
             made => return made,
         }
     }
@@ -260,14 +263,14 @@ fn found_or_made<S: Store>(
 }
 
 fn made<S: Store>(
-    turn: &mut Turn<'_, '_, S>,
+    context: &mut CompoundContext<'_, '_, S>,
     at: NameIn<'_, &FileHandle>,
     set: &ToSet,
     args: &Open4Args<'_>,
-) -> Done<OpenFile> {
-    turn.await_place(args)?;
+) -> OpResult<OpenFile> {
+    context.await_place(args)?;
     let mode = CreateMode::Guarded(set.attributes);
-    let made = turn.create(at.directory, at.name, &mode)?;
+    let made = context.create(at.directory, at.name, &mode)?;
     Ok(OpenFile {
         handle: made.handle,
         attributes: made.attributes,
@@ -281,14 +284,14 @@ fn made<S: Store>(
 /// EXCLUSIVE4 and EXCLUSIVE4_1: the verifier is stored in the times of the file until its client
 /// sets them, so they are reported as set, too.
 fn made_once<S: Store>(
-    turn: &mut Turn<'_, '_, S>,
+    context: &mut CompoundContext<'_, '_, S>,
     directory: &FileHandle,
     name: &[u8],
     verifier: [u8; 8],
     set: &ToSet,
-) -> Done<OpenFile> {
+) -> OpResult<OpenFile> {
     let mode = CreateMode::Exclusive { verifier, set: set.attributes };
-    let made = turn.create(directory, name, &mode)?;
+    let made = context.create(directory, name, &mode)?;
     let mut all = set.mask;
     all.insert(Attribute::TimeAccessSet as u32);
     all.insert(Attribute::TimeModifySet as u32);
@@ -316,25 +319,25 @@ const fn check_kind(kind: FileKind) -> Result<(), Status4> {
 /// have had the file open for more than its mode allows, and reclaims that; the store checks the
 /// owner's READs and WRITEs.
 fn check_permission<S: Store>(
-    turn: &mut Turn<'_, '_, S>,
+    context: &mut CompoundContext<'_, '_, S>,
     file: &OpenFile,
     claim: Claim,
     access: u32,
-) -> Done {
+) -> OpResult {
     let OpenFile { handle: file, attributes, .. } = file;
-    if matches!(claim, Claim::Previous(_)) && attributes.uid == turn.caller.user.uid() {
+    if matches!(claim, Claim::Previous(_)) && attributes.uid == context.caller.user.uid() {
         return Ok(());
     }
     let asked = Access::READ | Access::MODIFY | Access::EXECUTE;
-    let (granted, _) = turn.access(file, asked)?;
+    let (granted, _) = context.access(file, asked)?;
     let reads = access & share::READ != 0;
     if reads && !granted.contains(Access::READ) && !granted.contains(Access::EXECUTE) {
         return Err(Status4::Access.into());
     }
     if access & share::WRITE != 0 && !granted.contains(Access::MODIFY) {
         // An empty change distinguishes a read-only export from a missing right.
-        let changed = turn.setattr(file, &NewAttributes::default());
-        let is_read_only = matches!(changed, Err(Stop::Fail(Status4::RoFs)));
+        let changed = context.setattr(file, &NewAttributes::default());
+        let is_read_only = matches!(changed, Err(OpExit::Fail(Status4::RoFs)));
         return Err(if is_read_only { Status4::RoFs } else { Status4::Access }.into());
     }
     Ok(())
@@ -343,25 +346,25 @@ fn check_permission<S: Store>(
 /// Prepares an existing file, and truncates it if the OPEN creates it with the size 0. Returns
 /// false if its attributes are not known any more.
 fn prepare_existing<S: Store>(
-    turn: &mut Turn<'_, '_, S>,
+    context: &mut CompoundContext<'_, '_, S>,
     file: &mut OpenFile,
     args: &Open4Args<'_>,
-) -> Done<bool> {
+) -> OpResult<bool> {
     if args.share_access & share::WRITE != 0 {
-        turn.await_unwatched(&file.handle, file.attributes.fsid)?;
+        context.await_unwatched(&file.handle, file.attributes.fsid)?;
     }
-    file.is_cut = truncate(turn, file, args)?;
+    file.is_cut = truncate(context, file, args)?;
     if !file.is_cut {
         return Ok(true);
     }
-    turn.journal.has_effect = S::MAY_WAIT;
+    context.replay_log.has_effect = S::MAY_WAIT;
     // The change is complete: an OPEN that waits for changes by others does not wait for this one.
-    turn.end_changes();
+    context.end_changes();
     // The base for later reports of the holder of a delegation.
-    match turn.getattr(&file.handle) {
+    match context.getattr(&file.handle) {
         Ok(attributes) => file.attributes = attributes,
         // Without it there is no delegation.
-        Err(Stop::Fail(Status4::Delay)) => return Ok(false),
+        Err(OpExit::Fail(Status4::Delay)) => return Ok(false),
         Err(stop) => return Err(stop),
     }
     Ok(true)
@@ -369,29 +372,29 @@ fn prepare_existing<S: Store>(
 
 /// Truncates an existing file, if the OPEN creates it with the size 0. Returns true if it did.
 fn truncate<S: Store>(
-    turn: &mut Turn<'_, '_, S>,
+    context: &mut CompoundContext<'_, '_, S>,
     file: &OpenFile,
     args: &Open4Args<'_>,
-) -> Done<bool> {
+) -> OpResult<bool> {
     let OpenHow::Create(CreateHow4::Unchecked(raw)) = &args.how else { return Ok(false) };
     if ToSet::of(raw)?.attributes.size != Some(0) {
         return Ok(false);
     }
     // RFC 8881 §18.16.3: access that an open denies is refused before any data are lost.
     let (id, access, deny) = (file_id(&file.handle), args.share_access, args.share_deny);
-    let (client, owner) = (turn.client_key()?, args.owner.owner.0);
-    turn.check_once(|turn| {
-        turn.with_state(|state, _| {
+    let (client, owner) = (context.client_key()?, args.owner.owner.0);
+    context.check_once(|context| {
+        context.with_state(|state, _| {
             state.check_cut(id, access, deny)?;
             state.check_room(client, Some(id), owner)
         })
     })?;
     if denies(args) {
-        turn.check_once(|turn| turn.await_deniable(id))?;
+        context.check_once(|context| context.await_deniable(id))?;
     }
-    turn.recall(&file.handle, RecallScope::All)?;
+    context.recall(&file.handle, RecallScope::All)?;
     let set = NewAttributes { size: Some(0), ..NewAttributes::default() };
-    turn.setattr(&file.handle, &set).map(|_| true)
+    context.setattr(&file.handle, &set).map(|_| true)
 }
 
 /// The delegation on the wire. The user who opened the file may use it without asking; all others
@@ -437,15 +440,15 @@ fn must_come_back(given: &GivenDelegation, claim: Claim, offer: &DelegationOffer
 const ACE_READ: u32 = 1;
 const ACE_WRITE: u32 = 2;
 
-impl<S: Store> Turn<'_, '_, S> {
+impl<S: Store> CompoundContext<'_, '_, S> {
     /// Makes sure that an OPEN can be granted its state, before its file is created for it.
     ///
     /// # Errors
     /// NFS4ERR_DELAY when a table is full, or when the OPEN may have to wait and cannot.
-    fn await_place(&mut self, args: &Open4Args<'_>) -> Done {
+    fn await_place(&mut self, args: &Open4Args<'_>) -> OpResult {
         // The file may be created already. For OPENs on other shards the home reports in advance if
         // there is room (`slot_lease`), and that they can wait was checked, too.
-        if self.journal.knows_next() || self.nfs4.borrowed.is_some() {
+        if self.replay_log.knows_next() || self.nfs4.borrowed.is_some() {
             return Ok(());
         }
         let (client, owner) = (self.client_key()?, args.owner.owner.0);
@@ -459,9 +462,9 @@ impl<S: Store> Turn<'_, '_, S> {
     /// Waits until an OPEN may deny access to a file.
     ///
     /// # Errors
-    /// [`Stop::Wait`]; NFS4ERR_DELAY, but not once the OPEN has an effect.
-    fn await_deniable(&mut self, file: FileId) -> Done {
-        if self.may_deny(file) || (self.journal.has_effect && !self.can_wait()) {
+    /// [`OpExit::Wait`]; NFS4ERR_DELAY, but not once the OPEN has an effect.
+    fn await_deniable(&mut self, file: FileId) -> OpResult {
+        if self.may_deny(file) || (self.replay_log.has_effect && !self.can_wait()) {
             return Ok(());
         }
         Err(self.wait_for_recall())
@@ -475,7 +478,7 @@ impl<S: Store> Turn<'_, '_, S> {
         if !S::MAY_WAIT && self.has_changed {
             return true;
         }
-        let is_own = self.journal.changes.are_counted(ChangeScope::File(file));
+        let is_own = self.replay_log.changes.are_counted(ChangeScope::File(file));
         let is_known = self.nfs4.is_announced(file);
         is_known && !(S::MAY_WAIT && self.nfs4.changes.is_under_way(file, is_own))
     }

@@ -6,39 +6,42 @@ use stag_protocol::nfs::{
     v4::{Answer, Read4Args, Read4Ok, Status4},
 };
 
-use crate::v4::context::{Done, Stop, Turn};
+use crate::v4::context::{CompoundContext, OpExit, OpResult};
 use stag_nfs_store::{ReadSpan, Store, TRANSFER_MAX};
 use stag_nfs4_state::IoAccess;
 
 /// The data go straight from the store's memory to the caller's memory.
-pub(super) fn read<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Read4Args) -> Done {
-    let node = turn.current()?;
+pub(super) fn read<S: Store>(
+    context: &mut CompoundContext<'_, '_, S>,
+    args: &Read4Args,
+) -> OpResult {
+    let node = context.current()?;
     let file = node.object(Status4::IsDir)?;
-    turn.check_io(&file, args.stateid, IoAccess::Read)?;
+    context.check_io(&file, args.stateid, IoAccess::Read)?;
     let span = ReadSpan { offset: args.offset, count: args.count.min(TRANSFER_MAX) };
-    let done = match turn.read(&file, span) {
+    let done = match context.read(&file, span) {
         Ok(done) => done,
-        Err(stop) => return Err(wrong_type(turn, &file, stop)),
+        Err(stop) => return Err(wrong_type(context, &file, stop)),
     };
     let count = u32::try_from(done.data.len()).map_err(|_| Status4::ServerFault)?;
-    turn.data.octets_read += u64::from(count);
-    turn.data.short_of_memory += u64::from(done.is_cut);
+    context.data.octets_read += u64::from(count);
+    context.data.short_of_memory += u64::from(done.is_cut);
     let ok = Read4Ok { eof: done.eof, data: Bulk::Apart(count) };
-    turn.put(&Answer::Read(Ok(ok)))?;
-    turn.put_item(done.data)
+    context.put(&Answer::Read(Ok(ok)))?;
+    context.put_item(done.data)
 }
 
 /// The status of an operation on the content of an object other than a regular file (RFC 8881
 /// §15.1.2.9, §18.22.4).
 pub(super) fn wrong_type<S: Store>(
-    turn: &mut Turn<'_, '_, S>,
+    context: &mut CompoundContext<'_, '_, S>,
     object: &stag_protocol::nfs::v3::FileHandle,
-    stop: Stop,
-) -> Stop {
-    if stop != Stop::Fail(Status4::Inval) && stop != Stop::Fail(Status4::IsDir) {
+    stop: OpExit,
+) -> OpExit {
+    if stop != OpExit::Fail(Status4::Inval) && stop != OpExit::Fail(Status4::IsDir) {
         return stop;
     }
-    match turn.getattr(object) {
+    match context.getattr(object) {
         Ok(attributes) => match attributes.kind {
             FileKind::Regular => stop,
             FileKind::Directory => Status4::IsDir.into(),

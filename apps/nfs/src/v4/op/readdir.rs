@@ -13,12 +13,12 @@ use stag_protocol::{
     xdr::{NoRoom, Writer},
 };
 
-use super::{getattr::HELD, lookup::not_a_directory};
+use super::{getattr::HOLDER_KNOWS, lookup::not_a_directory};
 use crate::v4::{
     Nfs4,
     attributes::{AttributeSource, FileSystemFacts, ObjectFacts},
     context::{
-        Done, Stop, Turn,
+        CompoundContext, OpExit, OpResult,
         filehandle::{Node, PseudoHandle},
         pseudo_fs::{Below, PseudoTree},
         state_calls::file_id,
@@ -33,8 +33,11 @@ const HEAD_LEN: usize = 4 + 4 + 8;
 /// directory.
 const FRAME_LEN: usize = 8 + List::<'static, ()>::END_LEN + 4;
 
-pub(super) fn readdir<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ReadDir4Args) -> Done {
-    let node = turn.current()?;
+pub(super) fn readdir<S: Store>(
+    context: &mut CompoundContext<'_, '_, S>,
+    args: &ReadDir4Args,
+) -> OpResult {
+    let node = context.current()?;
     check_readable(&args.attributes)?;
     // RFC 8881 §18.23.3 [8881-312]: cookies 1 and 2 stand for entries that are not listed
     if matches!(args.cookie, 1 | 2) {
@@ -44,8 +47,8 @@ pub(super) fn readdir<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ReadDir4Args)
         return Err(Status4::TooSmall.into());
     }
     match node {
-        Node::Pseudo(handle) => read_pseudo(turn, args, &handle),
-        Node::Object(directory) => read_directory(turn, args, &directory),
+        Node::Pseudo(handle) => read_pseudo(context, args, &handle),
+        Node::Object(directory) => read_directory(context, args, &directory),
     }
 }
 
@@ -106,26 +109,29 @@ impl Entry<'_> {
 /// Writes the results of a READDIR around entries that `fill` adds. `fill` returns the verifier,
 /// and true if the directory ends after the last entry.
 fn write_listing<S: Store>(
-    turn: &mut Turn<'_, '_, S>,
+    context: &mut CompoundContext<'_, '_, S>,
     args: &ReadDir4Args,
-    fill: impl FnOnce(&mut Turn<'_, '_, S>, &mut Listing<'_, '_>) -> Done<([u8; 8], bool)>,
-) -> Done {
+    fill: impl FnOnce(
+        &mut CompoundContext<'_, '_, S>,
+        &mut Listing<'_, '_>,
+    ) -> OpResult<([u8; 8], bool)>,
+) -> OpResult {
     // The entries are written to the reply while the store is asked for them.
-    let meanwhile = turn.another_reply()?;
-    let mut reply = std::mem::replace(&mut turn.reply, meanwhile);
+    let meanwhile = context.another_reply()?;
+    let mut reply = std::mem::replace(&mut context.reply, meanwhile);
     let room = (args.max_count.min(LISTING_MAX) as usize).saturating_sub(FRAME_LEN);
     let done = reply.write(|writer| {
         let begin = writer.len() + HEAD_LEN;
         writer.words([Operation::ReadDir as u32, Status4::Ok as u32, 0, 0]).map_err(too_small)?;
         let list = ListWriter::begin(writer, 4).map_err(too_small)?;
         let mut listing = Listing { list, begin, room, entries: 0, is_full: false };
-        let filled = fill(turn, &mut listing);
+        let filled = fill(context, &mut listing);
         let (entries, is_full) = (listing.entries, listing.is_full);
         let writer = listing.list.finish();
         let (verifier, eof) = filled?;
         // RFC 8881 §18.23.3 [8881-313]: not even one entry fits
         if entries == 0 && is_full {
-            return Err(Stop::from(Status4::TooSmall));
+            return Err(OpExit::from(Status4::TooSmall));
         }
         writer.bool(eof && !is_full).map_err(too_small)?;
         let (words, _) = verifier.as_chunks::<4>();
@@ -134,29 +140,30 @@ fn write_listing<S: Store>(
         }
         Ok(())
     });
-    turn.reply = reply;
+    context.reply = reply;
     done
 }
 
-fn too_small(NoRoom: NoRoom) -> Stop {
+fn too_small(NoRoom: NoRoom) -> OpExit {
     Status4::TooSmall.into()
 }
 
 fn read_directory<S: Store>(
-    turn: &mut Turn<'_, '_, S>,
+    context: &mut CompoundContext<'_, '_, S>,
     args: &ReadDir4Args,
     directory: &FileHandle,
-) -> Done {
+) -> OpResult {
     let node = Node::Object(*directory);
-    let system = turn.file_system(&node, &args.attributes)?;
-    let lease = turn.nfs4.lease_seconds();
+    let system = context.file_system(&node, &args.attributes)?;
+    let lease = context.nfs4.lease_seconds();
     let count = args.max_count.min(LISTING_MAX);
     let asked = args.attributes;
     // Attributes of one file can be refused: the client then asks for them by GETATTR.
-    let may_be_refused = asked.meets(&HELD) && asked.contains(Attribute::RdattrError as u32);
-    let held = if may_be_refused { turn.held_files() } else { None };
+    let may_be_refused =
+        asked.meets(&HOLDER_KNOWS) && asked.contains(Attribute::RdattrError as u32);
+    let held = if may_be_refused { context.held_files() } else { None };
     let rest = EntryRest { asked, system, lease, held };
-    let listed = write_listing(turn, args, |turn, listing| {
+    let listed = write_listing(context, args, |context, listing| {
         let mut from = (args.cookie, args.verifier);
         // A store that reads few entries at a time may read only `.` and `..`.
         loop {
@@ -181,7 +188,7 @@ fn read_directory<S: Store>(
                 }
             };
             let room = PlusRoom { names: count as usize, all: count as usize };
-            let listed = turn.list(&plus, ListingStart::plus(&plus, room), &mut visit)?;
+            let listed = context.list(&plus, ListingStart::plus(&plus, room), &mut visit)?;
             if let Some(status) = failed {
                 return Err(status.into());
             }
@@ -193,9 +200,9 @@ fn read_directory<S: Store>(
         }
     });
     match listed {
-        Err(Stop::Fail(Status4::NotDir)) => match not_a_directory(turn, directory) {
+        Err(OpExit::Fail(Status4::NotDir)) => match not_a_directory(context, directory) {
             // RFC 8881 §18.23.4 [8881-314]: it has no SYMLINK
-            Stop::Fail(Status4::Symlink) => Err(Status4::NotDir.into()),
+            OpExit::Fail(Status4::Symlink) => Err(Status4::NotDir.into()),
             stop => Err(stop),
         },
         done => done,
@@ -240,20 +247,20 @@ fn push(
 
 /// A directory of the pseudo file system: the entries that the caller sees.
 fn read_pseudo<S: Store>(
-    turn: &mut Turn<'_, '_, S>,
+    context: &mut CompoundContext<'_, '_, S>,
     args: &ReadDir4Args,
     handle: &PseudoHandle,
-) -> Done {
-    let directory = turn.directory(handle)?;
-    let verifier = turn.nfs4.pseudo.verifier(directory);
+) -> OpResult {
+    let directory = context.directory(handle)?;
+    let verifier = context.nfs4.pseudo.verifier(directory);
     if args.cookie != 0 && args.verifier != verifier {
         return Err(Status4::NotSame.into());
     }
-    let entries = turn.nfs4.pseudo.behind(directory, args.cookie).ok_or(Status4::BadCookie)?;
+    let entries = context.nfs4.pseudo.behind(directory, args.cookie).ok_or(Status4::BadCookie)?;
     let asked = args.attributes;
-    write_listing(turn, args, |turn, listing| {
+    write_listing(context, args, |context, listing| {
         for entry in entries {
-            if !push_below(turn, listing, [directory, entry], &asked)? {
+            if !push_below(context, listing, [directory, entry], &asked)? {
                 return Ok((verifier, false));
             }
         }
@@ -264,37 +271,37 @@ fn read_pseudo<S: Store>(
 /// Adds an entry of a directory of the pseudo file system, with the attributes of its target;
 /// returns false when it does not fit.
 fn push_below<S: Store>(
-    turn: &mut Turn<'_, '_, S>,
+    context: &mut CompoundContext<'_, '_, S>,
     listing: &mut Listing<'_, '_>,
     [directory, place]: [usize; 2],
     asked: &Bitmap,
-) -> Done<bool> {
-    let Some(entry) = turn.nfs4.pseudo.entry(directory, place) else { return Ok(false) };
+) -> OpResult<bool> {
+    let Some(entry) = context.nfs4.pseudo.entry(directory, place) else { return Ok(false) };
     let found = match entry.below {
         // Entries are hidden from callers that no export list beneath admits.
-        Below::Directory(below) if !turn.sees(below) => return Ok(true),
-        Below::Export(export) if turn.admission(export).is_err() => return Ok(true),
+        Below::Directory(below) if !context.sees(below) => return Ok(true),
+        Below::Export(export) if context.admission(export).is_err() => return Ok(true),
         Below::Directory(below) => {
-            turn.nfs4.pseudo.handle_of(below).map(Node::Pseudo).ok_or(Status4::Stale.into())
+            context.nfs4.pseudo.handle_of(below).map(Node::Pseudo).ok_or(Status4::Stale.into())
         }
-        Below::Export(export) => turn.export(export).map(Node::Object),
+        Below::Export(export) => context.export(export).map(Node::Object),
     };
     let found = found.and_then(|node| {
-        let object = turn.object_facts(&node)?;
-        let system = turn.file_system(&node, asked)?;
+        let object = context.object_facts(&node)?;
+        let system = context.file_system(&node, asked)?;
         Ok((node, object, system))
     });
-    let Nfs4 { pseudo, .. } = &*turn.nfs4;
+    let Nfs4 { pseudo, .. } = &*context.nfs4;
     let Some(entry) = pseudo.entry(directory, place) else { return Ok(false) };
     let cookie = PseudoTree::cookie(place);
     match found {
         Ok((node, object, system)) => {
-            let lease = turn.nfs4.lease_seconds();
+            let lease = context.nfs4.lease_seconds();
             let source = AttributeSource { node: &node, object: &object, system: &system, lease };
             Ok(listing.push(cookie, &entry.name, &Entry::Known(&source, asked)))
         }
         // An export that cannot be opened is listed nevertheless.
-        Err(Stop::Fail(status)) if asked.contains(Attribute::RdattrError as u32) => {
+        Err(OpExit::Fail(status)) if asked.contains(Attribute::RdattrError as u32) => {
             Ok(listing.push(cookie, &entry.name, &Entry::Failed(status, asked)))
         }
         Err(stop) => Err(stop),

@@ -2,17 +2,20 @@
 
 use stag_protocol::nfs::v4::Answer;
 
-use crate::v4::context::{Done, Turn};
+use crate::v4::context::{CompoundContext, OpResult};
 use stag_nfs_store::Store;
 
-pub(super) fn reclaim_complete<S: Store>(turn: &mut Turn<'_, '_, S>, one_fs: bool) -> Done {
+pub(super) fn reclaim_complete<S: Store>(
+    context: &mut CompoundContext<'_, '_, S>,
+    one_fs: bool,
+) -> OpResult {
     if one_fs {
-        turn.current()?;
+        context.current()?;
     }
-    let (client, now) = (turn.client()?, turn.cx.now());
+    let (client, now) = (context.client()?, context.cx.now());
     // For one file system it changes nothing.
     if !one_fs {
-        turn.nfs4.complete_reclaims(client, now)?;
+        context.nfs4.complete_reclaims(client, now)?;
     }
-    turn.put(&Answer::ReclaimComplete(Ok(())))
+    context.put(&Answer::ReclaimComplete(Ok(())))
 }

@@ -6,27 +6,30 @@ use stag_protocol::{
 };
 
 use super::lookup::{find, parent};
-use crate::v4::context::{Done, Turn, status::check_name};
+use crate::v4::context::{CompoundContext, OpResult, status::check_name};
 use stag_nfs_store::Store;
 
 /// Accepted flavors, the best first.
 const FLAVORS: [SecurityFlavor<'static>; 2] =
     [SecurityFlavor::Plain(flavor::SYS), SecurityFlavor::Plain(flavor::NONE)];
 
-pub(super) fn secinfo<S: Store>(turn: &mut Turn<'_, '_, S>, name: &[u8]) -> Done {
-    let node = turn.current()?;
+pub(super) fn secinfo<S: Store>(context: &mut CompoundContext<'_, '_, S>, name: &[u8]) -> OpResult {
+    let node = context.current()?;
     check_name(name)?;
-    find(turn, &node, name)?;
+    find(context, &node, name)?;
     // RFC 8881 §18.29.3 [8881-308]: a success consumes the current filehandle
-    turn.drop_current();
-    turn.put(&Answer::SecInfo(Ok(Array::of(&FLAVORS))))
+    context.drop_current();
+    context.put(&Answer::SecInfo(Ok(Array::of(&FLAVORS))))
 }
 
-pub(super) fn secinfo_no_name<S: Store>(turn: &mut Turn<'_, '_, S>, style: SecInfoStyle) -> Done {
-    turn.current()?;
+pub(super) fn secinfo_no_name<S: Store>(
+    context: &mut CompoundContext<'_, '_, S>,
+    style: SecInfoStyle,
+) -> OpResult {
+    context.current()?;
     if style == SecInfoStyle::Parent {
-        parent(turn)?;
+        parent(context)?;
     }
-    turn.drop_current();
-    turn.put(&Answer::SecInfoNoName(Ok(Array::of(&FLAVORS))))
+    context.drop_current();
+    context.put(&Answer::SecInfoNoName(Ok(Array::of(&FLAVORS))))
 }

@@ -5,30 +5,33 @@ use stag_protocol::nfs::v4::{Answer, SetAttr4Args, SetAttr4Result, Status4};
 use super::read::wrong_type;
 use crate::v4::{
     attributes::settable::ToSet,
-    context::{Done, Turn},
+    context::{CompoundContext, OpResult},
 };
 use stag_nfs_store::Store;
 use stag_nfs4_state::{IoAccess, RecallScope};
 
-pub(super) fn setattr<S: Store>(turn: &mut Turn<'_, '_, S>, args: &SetAttr4Args<'_>) -> Done {
-    let node = turn.current()?;
+pub(super) fn setattr<S: Store>(
+    context: &mut CompoundContext<'_, '_, S>,
+    args: &SetAttr4Args<'_>,
+) -> OpResult {
+    let node = context.current()?;
     let set = ToSet::of_existing(&args.attributes)?;
     let object = node.object(Status4::RoFs)?;
     if set.attributes.size.is_some() {
-        turn.check_io(&object, args.stateid, IoAccess::Write)?;
+        context.check_io(&object, args.stateid, IoAccess::Write)?;
     }
     // RFC 8881 §8.4.2.1 [8881-223]: who reclaims a delegation has kept the attributes
-    if turn.nfs4.spoils_reclaims() {
+    if context.nfs4.spoils_reclaims() {
         return Err(Status4::Grace.into());
     }
-    turn.recall(&object, RecallScope::All)?;
-    if let Err(stop) = turn.setattr(&object, &set.attributes) {
+    context.recall(&object, RecallScope::All)?;
+    if let Err(stop) = context.setattr(&object, &set.attributes) {
         // A partial failure is reported as if no attribute was set: the client asks for attributes.
         return Err(match set.attributes.size {
-            Some(_) => wrong_type(turn, &object, stop),
+            Some(_) => wrong_type(context, &object, stop),
             None => stop,
         });
     }
     let done = SetAttr4Result { status: Status4::Ok, set: set.mask };
-    turn.put(&Answer::SetAttr(done))
+    context.put(&Answer::SetAttr(done))
 }

@@ -7,32 +7,41 @@ use stag_protocol::{
 
 use crate::v4::{
     attributes::{AttributeSource, SUPPORTED},
-    context::{Done, Turn},
+    context::{CompoundContext, OpResult},
 };
 use stag_nfs_store::Store;
 
-pub(super) fn verify<S: Store>(turn: &mut Turn<'_, '_, S>, values: &RawAttributes<'_>) -> Done {
-    match are_same(turn, values)? {
-        true => turn.put(&Answer::Verify(Ok(()))),
+pub(super) fn verify<S: Store>(
+    context: &mut CompoundContext<'_, '_, S>,
+    values: &RawAttributes<'_>,
+) -> OpResult {
+    match are_same(context, values)? {
+        true => context.put(&Answer::Verify(Ok(()))),
         false => Err(Status4::NotSame.into()),
     }
 }
 
-pub(super) fn nverify<S: Store>(turn: &mut Turn<'_, '_, S>, values: &RawAttributes<'_>) -> Done {
-    match are_same(turn, values)? {
+pub(super) fn nverify<S: Store>(
+    context: &mut CompoundContext<'_, '_, S>,
+    values: &RawAttributes<'_>,
+) -> OpResult {
+    match are_same(context, values)? {
         true => Err(Status4::Same.into()),
-        false => turn.put(&Answer::NVerify(Ok(()))),
+        false => context.put(&Answer::NVerify(Ok(()))),
     }
 }
 
 /// Compares attributes in their wire form, octet by octet.
-fn are_same<S: Store>(turn: &mut Turn<'_, '_, S>, values: &RawAttributes<'_>) -> Done<bool> {
-    let node = turn.current()?;
+fn are_same<S: Store>(
+    context: &mut CompoundContext<'_, '_, S>,
+    values: &RawAttributes<'_>,
+) -> OpResult<bool> {
+    let node = context.current()?;
     check_comparable(&values.mask, &SUPPORTED)?;
     values.values().map_err(|fault| fault.status())?;
-    let object = turn.object_facts(&node)?;
-    let system = turn.file_system(&node, &values.mask)?;
-    let lease = turn.nfs4.lease_seconds();
+    let object = context.object_facts(&node)?;
+    let system = context.file_system(&node, &values.mask)?;
+    let lease = context.nfs4.lease_seconds();
     let source = AttributeSource { node: &node, object: &object, system: &system, lease };
     let mut octets = [0; LEN_MAX];
     debug_assert!(attributes_len_max(&values.mask) <= LEN_MAX, "supported attributes have room");

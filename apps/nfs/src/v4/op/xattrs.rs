@@ -7,7 +7,7 @@ use stag_protocol::{
 
 use crate::v4::{
     attributes::change_info,
-    context::{Done, Turn},
+    context::{CompoundContext, OpResult},
 };
 use stag_nfs_store::{Store, XATTR_NAME_MAX, XattrMode};
 use stag_nfs4_state::RecallScope;
@@ -21,42 +21,54 @@ const fn check(name: &[u8]) -> Result<(), Status4> {
     }
 }
 
-pub(super) fn get_xattr<S: Store>(turn: &mut Turn<'_, '_, S>, name: &[u8]) -> Done {
-    let object = turn.current()?.object(Status4::NoXattr)?;
+pub(super) fn get_xattr<S: Store>(
+    context: &mut CompoundContext<'_, '_, S>,
+    name: &[u8],
+) -> OpResult {
+    let object = context.current()?.object(Status4::NoXattr)?;
     check(name)?;
-    let value = turn.get_xattr(&object, name)?;
-    turn.put(&Answer::GetXattr(Ok(Text(&value))))
+    let value = context.get_xattr(&object, name)?;
+    context.put(&Answer::GetXattr(Ok(Text(&value))))
 }
 
-pub(super) fn set_xattr<S: Store>(turn: &mut Turn<'_, '_, S>, args: &SetXattrArgs<'_>) -> Done {
-    let object = turn.current()?.object(Status4::RoFs)?;
+pub(super) fn set_xattr<S: Store>(
+    context: &mut CompoundContext<'_, '_, S>,
+    args: &SetXattrArgs<'_>,
+) -> OpResult {
+    let object = context.current()?.object(Status4::RoFs)?;
     check(args.name.0)?;
-    turn.nfs4.state.check_grace()?;
-    turn.recall(&object, RecallScope::All)?;
+    context.nfs4.state.check_grace()?;
+    context.recall(&object, RecallScope::All)?;
     // RFC 8276 §8.4.2.3 [8276-4]: one that must not be there is no replacement
     let how = match args.how {
         SetXattrHow::Either => XattrMode::Either,
         SetXattrHow::Create => XattrMode::Create,
         SetXattrHow::Replace => XattrMode::Replace,
     };
-    let change = turn.set_xattr(&object, args.name.0, args.value.0, how)?;
+    let change = context.set_xattr(&object, args.name.0, args.value.0, how)?;
     // RFC 8276 §8.4.2.3 [8276-3]: the object has changed
-    turn.put(&Answer::SetXattr(Ok(change_info(&change))))
+    context.put(&Answer::SetXattr(Ok(change_info(&change))))
 }
 
-pub(super) fn remove_xattr<S: Store>(turn: &mut Turn<'_, '_, S>, name: &[u8]) -> Done {
-    let object = turn.current()?.object(Status4::RoFs)?;
+pub(super) fn remove_xattr<S: Store>(
+    context: &mut CompoundContext<'_, '_, S>,
+    name: &[u8],
+) -> OpResult {
+    let object = context.current()?.object(Status4::RoFs)?;
     check(name)?;
-    turn.nfs4.state.check_grace()?;
-    turn.recall(&object, RecallScope::All)?;
-    let change = turn.remove_xattr(&object, name)?;
-    turn.put(&Answer::RemoveXattr(Ok(change_info(&change))))
+    context.nfs4.state.check_grace()?;
+    context.recall(&object, RecallScope::All)?;
+    let change = context.remove_xattr(&object, name)?;
+    context.put(&Answer::RemoveXattr(Ok(change_info(&change))))
 }
 
 /// A cookie is the number of names that the client has seen.
-pub(super) fn list_xattrs<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ListXattrsArgs) -> Done {
-    let object = turn.current()?.object(Status4::NotSupp)?;
-    let all = turn.list_xattrs(&object)?;
+pub(super) fn list_xattrs<S: Store>(
+    context: &mut CompoundContext<'_, '_, S>,
+    args: &ListXattrsArgs,
+) -> OpResult {
+    let object = context.current()?.object(Status4::NotSupp)?;
+    let all = context.list_xattrs(&object)?;
     let names = || all.split(|octet| *octet == 0).filter(|name| !name.is_empty());
     let total = names().count();
     let from = usize::try_from(args.cookie).unwrap_or(usize::MAX);
@@ -79,7 +91,7 @@ pub(super) fn list_xattrs<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ListXattr
         return Err(Status4::TooSmall.into());
     }
     let end = from + count;
-    turn.write(|writer| {
+    context.write(|writer| {
         writer.words([Operation::ListXattrs as u32, Status4::Ok as u32])?;
         writer.u64(end as u64)?;
         writer.u32(count as u32)?;

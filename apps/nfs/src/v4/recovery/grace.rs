@@ -28,7 +28,7 @@ use stag_protocol::nfs::v4::{Stateid, Status4};
 use super::record_writer::{AfterRecord, RecordQueue};
 use crate::{
     drc::CallSource,
-    parked::{Asker, PeerAt},
+    parked::{Requester, ShardPeer},
     records::{Boot, ClientRecord, RecordChange, RecordKeeper, RecordedPrincipal},
     reply::ReplyWriter,
     v4::{
@@ -58,7 +58,7 @@ pub(in crate::v4) struct HeldReply {
     /// The client ID.
     pub(in crate::v4) client: u64,
     /// The call, and the caller that waits for it.
-    pub(in crate::v4) asker: Option<Asker>,
+    pub(in crate::v4) requester: Option<Requester>,
     pub(in crate::v4) slot: Option<SlotInUse>,
     pub(in crate::v4) reply: ReplyWriter,
 }
@@ -132,11 +132,11 @@ impl Recovery {
     }
 
     /// Replies to a disconnected peer only free their slots when they may.
-    pub(in crate::v4) fn forget_peer(&mut self, at: PeerAt) {
+    pub(in crate::v4) fn forget_peer(&mut self, at: ShardPeer) {
         for held in &mut self.held {
             // A slot at another shard waits for the reply in any case.
             let is_lent = held.slot.is_some_and(|slot| slot.is_lent);
-            held.asker.take_if(|asker| asker.at() == at && !is_lent);
+            held.requester.take_if(|requester| requester.at() == at && !is_lent);
         }
     }
 }

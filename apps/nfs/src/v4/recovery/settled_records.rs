@@ -91,15 +91,15 @@ impl Nfs4 {
         };
         let done = self.recovery.held.extract_if(.., |held| !is_awaited(held));
         for held in done.collect::<Vec<_>>() {
-            let HeldReply { asker, slot, reply, .. } = held;
+            let HeldReply { requester, slot, reply, .. } = held;
             self.free_slot(slot, &reply);
-            if let Some(asker) = asker {
-                let is_kept = slot.is_some_and(|slot| slot.cache_this) && asker.shard == OWN;
+            if let Some(requester) = requester {
+                let is_kept = slot.is_some_and(|slot| slot.cache_this) && requester.shard == OWN;
                 let take = |message: &mut _| {
                     is_kept.then(|| take_data_out(message, cx, &self.item_lists)).flatten()
                 };
                 let answer = reply.finish_kept(take);
-                self.answer(cx, asker, answer);
+                self.answer(cx, requester, answer);
             }
         }
     }

@@ -6,7 +6,7 @@
 
 use stag_engine::Time;
 
-use crate::parked::PeerAt;
+use crate::parked::ShardPeer;
 use stag_nfs4_state::{AttributeOrder, ClientKey, LockNotice, RecallOrder};
 
 /// Limit of slots used in a back channel.
@@ -33,7 +33,7 @@ pub(in crate::v4) struct BackChannel {
     /// User and group of their credential; none for AUTH_NONE.
     pub(in crate::v4) user: Option<(u32, u32)>,
     /// The connection that carries them; none after it was lost.
-    pub(in crate::v4) peer: Option<PeerAt>,
+    pub(in crate::v4) peer: Option<ShardPeer>,
     slots: Vec<BackSlot>,
 }
 
@@ -52,7 +52,7 @@ impl BackChannel {
     pub(in crate::v4) fn new(
         program: u32,
         user: Option<(u32, u32)>,
-        peer: PeerAt,
+        peer: ShardPeer,
         slots: u32,
     ) -> Self {
         let count = usize::try_from(slots).unwrap_or(SLOTS).clamp(1, SLOTS);

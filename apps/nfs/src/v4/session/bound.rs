@@ -3,19 +3,19 @@
 //! over any other connection is first checked by its origin.
 
 use super::BOUND_MAX;
-use crate::parked::PeerAt;
+use crate::parked::ShardPeer;
 
 /// The latest connections that were associated with a session, the oldest first.
 #[derive(Debug, Default)]
 pub(in crate::v4) struct BoundPeers {
     /// The latest one, which carries most requests.
-    latest: Option<PeerAt>,
-    all: Vec<PeerAt>,
+    latest: Option<ShardPeer>,
+    all: Vec<ShardPeer>,
 }
 
 impl BoundPeers {
     /// Adds a connection, in place of the oldest one if there are too many.
-    pub(in crate::v4) fn add(&mut self, peer: PeerAt) {
+    pub(in crate::v4) fn add(&mut self, peer: ShardPeer) {
         self.forget(peer);
         if self.all.len() >= BOUND_MAX {
             self.all.remove(0);
@@ -26,12 +26,12 @@ impl BoundPeers {
 
     /// Returns true if a connection is associated.
     #[inline]
-    pub(in crate::v4) fn has(&self, peer: PeerAt) -> bool {
+    pub(in crate::v4) fn has(&self, peer: ShardPeer) -> bool {
         self.latest == Some(peer) || self.all.contains(&peer)
     }
 
     /// Removes a closed connection.
-    pub(in crate::v4) fn forget(&mut self, peer: PeerAt) {
+    pub(in crate::v4) fn forget(&mut self, peer: ShardPeer) {
         self.all.retain(|bound| *bound != peer);
         self.latest.take_if(|latest| *latest == peer);
     }
@@ -42,7 +42,7 @@ impl BoundPeers {
     }
 
     /// The connections.
-    pub(in crate::v4) fn iter(&self) -> impl Iterator<Item = PeerAt> {
+    pub(in crate::v4) fn iter(&self) -> impl Iterator<Item = ShardPeer> {
         self.all.iter().copied()
     }
 }
@@ -52,8 +52,8 @@ mod tests {
     use super::*;
     use stag_engine::PeerId;
 
-    fn peer(number: u16) -> PeerAt {
-        PeerAt { shard: number, peer: PeerId::from_bits(1) }
+    fn peer(number: u16) -> ShardPeer {
+        ShardPeer { shard: number, peer: PeerId::from_bits(1) }
     }
 
     #[test]

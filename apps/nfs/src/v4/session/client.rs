@@ -41,7 +41,7 @@ pub(in crate::v4) type CreateReply = Result<CreateSessionOk, Status4>;
 
 /// The shard, other than the home, that checks READ and WRITE of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::v4) enum Settled {
+pub(in crate::v4) enum CachedAt {
     /// None.
     #[default]
     Nowhere,
@@ -87,7 +87,7 @@ pub(in crate::v4) struct Client {
     /// Its persistent record.
     pub(in crate::v4) record: RecordPhase,
     /// The shard, other than the home, that checks its READs and WRITEs.
-    pub(in crate::v4) settled: Settled,
+    pub(in crate::v4) settled: CachedAt,
 }
 
 /// Phase of a client's persistent record.
@@ -240,7 +240,7 @@ impl Clients {
             key: None,
             sessions: 0,
             record: RecordPhase::None,
-            settled: Settled::Nowhere,
+            settled: CachedAt::Nowhere,
         });
         self.owners.entry(new.owner.into()).or_default().unconfirmed = Some(number);
         self.unconfirmed.push(number);

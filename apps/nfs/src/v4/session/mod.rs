@@ -31,13 +31,13 @@ mod table;
 pub(super) use back::{BackChannel, Callback};
 pub(super) use bound::BoundPeers;
 pub(super) use cells::{CELL_LEN, ReplyCells};
-pub(super) use client::{Client, Clients, NewClient, Principal, RecordPhase, Settled};
+pub(super) use client::{CachedAt, Client, Clients, NewClient, Principal, RecordPhase};
 pub(crate) use ids::{CertificateNames, Origins};
 pub(super) use ids::{Host, NameFacts, NameKey, Origin, mark_of};
 use of_client::SessionsOfClients;
 pub(super) use request::{SequenceFacts, SlotInUse, SlotVerdict};
-pub(crate) use table::{BegunSlot, LentSession, UsedSlots};
-pub(super) use table::{Session, SessionRoom, Sessions, Standing};
+pub(crate) use table::{BegunSlot, LeasedSession, UsedSlots};
+pub(super) use table::{Session, SessionRoom, Sessions, SlotOwner};
 
 /// Client records, confirmed or not.
 pub(super) const CLIENTS: usize = 10_752;

@@ -16,12 +16,12 @@ use super::{
 
 /// The shard that has the slots of a session.
 #[derive(Debug, Default)]
-pub(in crate::v4) enum Standing {
+pub(in crate::v4) enum SlotOwner {
     /// This shard, which is the home.
     #[default]
     Own,
     /// Another shard.
-    Lent(Box<Loan>),
+    Lent(Box<SlotLease>),
     /// This shard, which has borrowed them from the home.
     Borrowed {
         /// The home has recalled them.
@@ -36,7 +36,7 @@ const FOLLOWED: u32 = 32;
 
 /// The shard over which requests of a session arrive, for requests that the home begins.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::v4) struct Way {
+pub(in crate::v4) struct ArrivalHistory {
     shard: u16,
     /// Number of requests since one came another way.
     requests: u32,
@@ -44,7 +44,7 @@ pub(in crate::v4) struct Way {
 
 /// A lent session.
 #[derive(Debug)]
-pub(in crate::v4) struct Loan {
+pub(in crate::v4) struct SlotLease {
     /// The shard that has its slots.
     pub(in crate::v4) shard: u16,
     /// The slots were recalled.
@@ -55,7 +55,7 @@ pub(in crate::v4) struct Loan {
     operations_max: u32,
 }
 
-impl Loan {
+impl SlotLease {
     /// Notes that the slots were `used` this many times. Returns true if the number has changed.
     pub(in crate::v4) fn note_used(&mut self, used: u32) -> bool {
         std::mem::replace(&mut self.used, used) != used
@@ -64,7 +64,7 @@ impl Loan {
 
 /// Facts about a session that its shard needs to check requests.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LentSession {
+pub(crate) struct LeasedSession {
     pub(in crate::v4) id: SessionId,
     pub(in crate::v4) client: u64,
     pub(in crate::v4) minor_version: u32,
@@ -95,7 +95,7 @@ pub(crate) struct UsedSlots {
     replies: Box<[Box<[u8]>]>,
 }
 
-impl Standing {
+impl SlotOwner {
     /// Returns true on a shard that has borrowed the slots from the home.
     pub(in crate::v4) const fn is_borrowed(&self) -> bool {
         matches!(self, Self::Borrowed { .. })
@@ -112,8 +112,8 @@ impl Standing {
 
 impl Session {
     /// A session with unused slots, whose replies are stored in these cells.
-    pub(super) fn new(facts: LentSession, cells: Box<[u32]>) -> Self {
-        let LentSession { id, client, minor_version, fore } = facts;
+    pub(super) fn new(facts: LeasedSession, cells: Box<[u32]>) -> Self {
+        let LeasedSession { id, client, minor_version, fore } = facts;
         let slots = vec![Slot::default(); cells.len()].into_boxed_slice();
         Self {
             client,
@@ -122,8 +122,8 @@ impl Session {
             callbacks: None,
             origins: None,
             bound: BoundPeers::default(),
-            standing: Standing::Own,
-            way: Way::default(),
+            owner_of_slots: SlotOwner::Own,
+            way: ArrivalHistory::default(),
             id,
             slots: SlotTable::new(slots, fore.requests_max),
             lens: vec![0; cells.len()].into_boxed_slice(),
@@ -146,7 +146,7 @@ impl Session {
     /// slots.
     pub(in crate::v4) const fn follow(&mut self, shard: u16) -> bool {
         if self.way.shard != shard {
-            self.way = Way { shard, requests: 0 };
+            self.way = ArrivalHistory { shard, requests: 0 };
         }
         self.way.requests = self.way.requests.saturating_add(1);
         self.way.requests.is_multiple_of(FOLLOWED)
@@ -155,7 +155,7 @@ impl Session {
     /// The number of requests over this shard since one came another way. None if the last one did,
     /// or the slots are not here.
     pub(in crate::v4) fn followed(&self, shard: u16) -> Option<u32> {
-        let is_here = matches!(self.standing, Standing::Own) && self.way.shard == shard;
+        let is_here = matches!(self.owner_of_slots, SlotOwner::Own) && self.way.shard == shard;
         is_here.then_some(self.way.requests)
     }
 
@@ -165,26 +165,26 @@ impl Session {
     }
 
     /// The loan, if another shard has the slots.
-    pub(in crate::v4) fn loan_mut(&mut self) -> Option<&mut Loan> {
-        match &mut self.standing {
-            Standing::Lent(loan) => Some(loan),
-            Standing::Own | Standing::Borrowed { .. } => None,
+    pub(in crate::v4) fn loan_mut(&mut self) -> Option<&mut SlotLease> {
+        match &mut self.owner_of_slots {
+            SlotOwner::Lent(loan) => Some(loan),
+            SlotOwner::Own | SlotOwner::Borrowed { .. } => None,
         }
     }
 
     /// Returns true if that shard has the slots, and they were not recalled.
     pub(in crate::v4) const fn is_lent_for_good(&self, shard: u16) -> bool {
-        match &self.standing {
-            Standing::Lent(loan) => loan.shard == shard && !loan.is_recalled,
-            Standing::Own | Standing::Borrowed { .. } => false,
+        match &self.owner_of_slots {
+            SlotOwner::Lent(loan) => loan.shard == shard && !loan.is_recalled,
+            SlotOwner::Own | SlotOwner::Borrowed { .. } => false,
         }
     }
 
     /// The shard that has the slots, if it is another one.
     pub(in crate::v4) fn lent_to(&self) -> Option<u16> {
-        match &self.standing {
-            Standing::Lent(loan) => Some(loan.shard),
-            Standing::Own | Standing::Borrowed { .. } => None,
+        match &self.owner_of_slots {
+            SlotOwner::Lent(loan) => Some(loan.shard),
+            SlotOwner::Own | SlotOwner::Borrowed { .. } => None,
         }
     }
 
@@ -206,15 +206,16 @@ impl Session {
 impl Sessions {
     /// Lends the unused slots of an idle session. Returns the facts for that shard, which creates
     /// the slots unused or gets them [as they are](Self::used).
-    pub(in crate::v4) fn lend(&mut self, id: &SessionId, shard: u16) -> Option<LentSession> {
-        let is_idle = |it: &&mut Session| !it.is_busy() && matches!(it.standing, Standing::Own);
+    pub(in crate::v4) fn lend(&mut self, id: &SessionId, shard: u16) -> Option<LeasedSession> {
+        let is_idle =
+            |it: &&mut Session| !it.is_busy() && matches!(it.owner_of_slots, SlotOwner::Own);
         let session = self.get_mut(id).filter(is_idle)?;
         let Session { client, minor_version, fore, .. } = *session;
         let operations_max = fore.operations_max;
-        let loan = Loan { shard, is_recalled: false, used: 0, operations_max };
-        session.standing = Standing::Lent(Box::new(loan));
+        let loan = SlotLease { shard, is_recalled: false, used: 0, operations_max };
+        session.owner_of_slots = SlotOwner::Lent(Box::new(loan));
         session.fore.operations_max = 0;
-        Some(LentSession { id: *id, client, minor_version, fore })
+        Some(LeasedSession { id: *id, client, minor_version, fore })
     }
 
     /// Recalls the slots of a session. Returns the shard that has them, unless they were recalled
@@ -237,7 +238,9 @@ impl Sessions {
         let place = self.places.get_mut(usize::from(place_of(id)));
         let session = place.and_then(|place| place.session.as_deref_mut());
         let Some(session) = session.filter(|session| session.id == *id) else { return false };
-        let Standing::Lent(loan) = std::mem::take(&mut session.standing) else { return false };
+        let SlotOwner::Lent(loan) = std::mem::take(&mut session.owner_of_slots) else {
+            return false;
+        };
         session.fore.operations_max = loan.operations_max;
         session.fill(&mut self.cells, back);
         true
@@ -247,7 +250,7 @@ impl Sessions {
     /// when there are no cells for their replies, of which this shard has as many as the home.
     pub(in crate::v4) fn borrow(
         &mut self,
-        facts: LentSession,
+        facts: LeasedSession,
         origins: Origins,
         used: Option<UsedSlots>,
     ) -> bool {
@@ -258,9 +261,9 @@ impl Sessions {
         let Some(cells) = self.cells.take(facts.fore.requests_max as usize) else { return false };
         let Some(place) = self.places.get_mut(usize::from(number)) else { return false };
         self.untouched = self.untouched.max(usize::from(number) + 1);
-        let standing = Standing::Borrowed { is_due: false };
+        let owner_of_slots = SlotOwner::Borrowed { is_due: false };
         let origins = Some(Box::new(origins));
-        let mut session = Session { standing, origins, ..Session::new(facts, cells) };
+        let mut session = Session { owner_of_slots, origins, ..Session::new(facts, cells) };
         if let Some(used) = used {
             session.fill(&mut self.cells, used);
         }
@@ -272,7 +275,7 @@ impl Sessions {
 
     /// Returns the slots of a session to the home, unless a request executes in them.
     pub(in crate::v4) fn give_back(&mut self, id: &SessionId) -> Option<UsedSlots> {
-        self.get(id).filter(|it| it.standing.is_borrowed() && it.slots.busy() == 0)?;
+        self.get(id).filter(|it| it.owner_of_slots.is_borrowed() && it.slots.busy() == 0)?;
         let used = self.used(id);
         self.remove(id);
         used
@@ -283,7 +286,7 @@ impl Sessions {
 mod tests {
     use super::*;
     use crate::{
-        parked::PeerAt,
+        parked::ShardPeer,
         v4::session::{NameKey, Principal, SequenceFacts, SlotVerdict},
     };
     use stag_engine::{PeerAddress, PeerId};
@@ -296,7 +299,7 @@ mod tests {
         arguments: Reader::new(&[]),
     };
 
-    const PEER: PeerAt = PeerAt { shard: 0, peer: PeerId::from_bits(1) };
+    const PEER: ShardPeer = ShardPeer { shard: 0, peer: PeerId::from_bits(1) };
 
     fn names() -> NameKey {
         NameKey::new([3; 16])

@@ -5,10 +5,10 @@ use stag_protocol::nfs::v4::{
     state::{Slot, SlotCall, SlotStep, SlotTable},
 };
 
-use crate::parked::PeerAt;
+use crate::parked::ShardPeer;
 
-pub(crate) use super::slot_lease::{BegunSlot, LentSession, UsedSlots};
-pub(in crate::v4) use super::slot_lease::{Standing, Way};
+pub(in crate::v4) use super::slot_lease::{ArrivalHistory, SlotOwner};
+pub(crate) use super::slot_lease::{BegunSlot, LeasedSession, UsedSlots};
 use super::{
     BackChannel, BoundPeers, CELL_LEN, NameFacts, NameKey, Origins, Principal, ReplyCells,
     SESSIONS, SLOTS, SequenceFacts, SessionsOfClients, SlotInUse, SlotVerdict, digest::digest,
@@ -30,8 +30,8 @@ pub(in crate::v4) struct Session {
     /// The connections that are associated with it.
     pub(in crate::v4) bound: BoundPeers,
     /// The shard that has its slots.
-    pub(in crate::v4) standing: Standing,
-    pub(super) way: Way,
+    pub(in crate::v4) owner_of_slots: SlotOwner,
+    pub(super) way: ArrivalHistory,
     pub(super) id: SessionId,
     pub(super) slots: SlotTable<Box<[Slot]>>,
     /// The cell of each slot, and the octets of the reply in it.
@@ -140,7 +140,7 @@ impl Sessions {
         place.uses = place.uses.wrapping_add(1);
         let (epoch, uses) = (self.epoch, place.uses);
         let id = self.names.session(NameFacts { epoch, uses, place: number });
-        let session = Session::new(LentSession { id, client, minor_version, fore }, cells);
+        let session = Session::new(LeasedSession { id, client, minor_version, fore }, cells);
         place.session = Some(Box::new(Session { callbacks, ..session }));
         self.of_client.add(client, number);
         Some(id)
@@ -182,7 +182,7 @@ impl Sessions {
 
     /// Returns true if a connection is associated with a session.
     #[inline]
-    pub(in crate::v4) fn is_bound(&self, id: &SessionId, at: PeerAt) -> bool {
+    pub(in crate::v4) fn is_bound(&self, id: &SessionId, at: ShardPeer) -> bool {
         self.get(id).is_some_and(|session| session.bound.has(at))
     }
 
@@ -194,7 +194,7 @@ impl Sessions {
         self.of_client.remove(session.client, number);
         self.busy -= session.slots.busy();
         self.cells.give(&session.cells);
-        if !session.standing.is_borrowed() {
+        if !session.owner_of_slots.is_borrowed() {
             self.free.push(number);
         }
         Some(session)
@@ -209,7 +209,7 @@ impl Sessions {
     ) -> Result<SlotVerdict, Status4> {
         let session = self.get_mut(&args.session).ok_or(Status4::BadSession)?;
         // The shard that has its slots checks its requests.
-        session.standing.check_here()?;
+        session.owner_of_slots.check_here()?;
         let call = slot_call(args, facts);
         match session.slots.check(&call)? {
             SlotStep::InProgress => return Ok(SlotVerdict::InProgress),
@@ -258,7 +258,7 @@ impl Sessions {
         args: &SequenceArgs,
         facts: &SequenceFacts<'_>,
         reply_max: u32,
-        at: PeerAt,
+        at: ShardPeer,
     ) -> Option<&Session> {
         debug_assert!(!args.cache_this, "the reply is not kept");
         let session = self.get_mut(&args.session).filter(|session| session.bound.has(at))?;
@@ -434,7 +434,7 @@ mod tests {
         let session = size_of::<SessionPlace>()
             + size_of::<Session>()
             + size_of::<BackChannel>()
-            + BOUND_MAX * size_of::<crate::parked::PeerAt>();
+            + BOUND_MAX * size_of::<crate::parked::ShardPeer>();
         // Its owner's name is stored in the record, and in the list of owners.
         let client = client::RECORD_LEN + 2 * 1_024;
         // Plus eight callbacks that await their outcome.

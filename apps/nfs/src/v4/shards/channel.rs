@@ -14,9 +14,9 @@
 //! pass. An arrival shard has at most [`FORWARDED_MAX`] compounds and [`QUESTIONS_MAX`] questions
 //! unanswered, and as many compounds, with arguments of [`OCTETS_MAX`], that the home has not read.
 //! Compounds of closed connections count there, so that reconnecting while the home is busy cannot
-//! fill memory. OPENs that the home completes (`split_open`) begin within these bounds, and may exceed
-//! them by the number that a shard lets wait (`suspended`). All queues are bounded by these limits,
-//! by the slots of back channels, and by connections.
+//! fill memory. OPENs that the home completes (`split_open`) begin within these bounds, and may
+//! exceed them by the number that a shard lets wait (`suspended`). All queues are bounded by these
+//! limits, by the slots of back channels, and by connections.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -32,18 +32,18 @@ use stag_protocol::{
 };
 
 use super::{
-    delegation_barrier::Announcements,
+    delegation_barrier::DelegationBarrier,
     messages::{ForwardedCompound, FromHome, ToHome, Unread},
-    shared_flags::SharedFacts,
+    shared_flags::SharedFlags,
 };
 use crate::{
     drc::CallSource,
-    parked::{Asker, PeerAt},
+    parked::{Requester, ShardPeer},
     v4::{
         context::{placement::FORWARDED_MAX, state_calls::file_id},
         interpreter::CallFacts,
         session::{BegunSlot, CertificateNames, UsedSlots},
-        v3_conflicts::BesideQuestion,
+        v3_conflicts::ConflictQuery,
     },
 };
 use stag_nfs_store::{
@@ -79,7 +79,7 @@ impl Nfs4Link {
     pub fn all(shards: usize) -> Vec<Self> {
         let shards = u16::try_from(shards.max(1)).unwrap_or(u16::MAX);
         let (home, to_home) = Inbox::new(LETTERS * usize::from(shards));
-        let (home, facts) = (Arc::new(home), Arc::new(SharedFacts::default()));
+        let (home, facts) = (Arc::new(home), Arc::new(SharedFlags::default()));
         let mut arrivals = Vec::new();
         let mut boxes = Vec::new();
         for shard in 1..shards {
@@ -92,7 +92,7 @@ impl Nfs4Link {
         }
         let (kept, unread, loans) = (VecDeque::new(), Unread::default(), 0);
         let letters = to_home;
-        let announcements = Announcements::new(boxes.len());
+        let announcements = DelegationBarrier::new(boxes.len());
         let end = HomeEnd {
             inbox: home,
             letters,
@@ -128,7 +128,7 @@ pub(crate) struct HomeEnd {
     letters: Receiver<ToHome>,
     /// From shard 1 on.
     others: Vec<OtherShard>,
-    pub(in crate::v4) facts: Arc<SharedFacts>,
+    pub(in crate::v4) facts: Arc<SharedFlags>,
     /// Compounds whose turn has not come: their session's slots are on another shard, or there was
     /// no memory for one whose request is begun.
     pub(in crate::v4) kept: VecDeque<Box<ForwardedCompound>>,
@@ -139,7 +139,7 @@ pub(crate) struct HomeEnd {
     /// Sessions to lend to the shards that their requests come from.
     pub(in crate::v4) following: Vec<(SessionId, u16)>,
     /// Announced files, which may get delegations.
-    pub(in crate::v4) announcements: Announcements,
+    pub(in crate::v4) announcements: DelegationBarrier,
 }
 
 impl fmt::Debug for HomeEnd {
@@ -227,7 +227,7 @@ pub(in crate::v4) struct ArrivalMail {
     home: Arc<Inbox<ToHome>>,
     inbox: Arc<Inbox<FromHome>>,
     letters: Receiver<FromHome>,
-    facts: Arc<SharedFacts>,
+    facts: Arc<SharedFlags>,
 }
 
 /// The end of a shard that forwards.
@@ -285,7 +285,7 @@ impl ArrivalEnd {
     }
 
     /// Accepts loans of the sessions of this shard's connections. Returns the facts about them.
-    pub(in crate::v4) fn take_loans(&mut self) -> Arc<SharedFacts> {
+    pub(in crate::v4) fn take_loans(&mut self) -> Arc<SharedFlags> {
         self.takes_loans = true;
         Arc::clone(&self.mail.facts)
     }
@@ -386,7 +386,7 @@ impl ArrivalEnd {
     }
 
     /// The same for a call whose question is known.
-    pub(crate) fn may_conflict(&self, question: &BesideQuestion) -> bool {
+    pub(crate) fn may_conflict(&self, question: &ConflictQuery) -> bool {
         let facts = &self.mail.facts;
         facts.spoil_reclaims() || facts.may_conflict(question.file())
     }
@@ -398,10 +398,10 @@ impl ArrivalEnd {
     }
 
     /// Asks the home about a waiting call.
-    pub(crate) fn ask(&mut self, call: AwaitedVerdict, caller: Caller, question: BesideQuestion) {
+    pub(crate) fn ask(&mut self, call: AwaitedVerdict, caller: Caller, question: ConflictQuery) {
         let CallSource { id, peer, .. } = call.source;
-        let asker = Asker { id, peer, shard: self.mail.shard };
-        self.outgoing.push_back(ToHome::Question { asker, caller, question });
+        let requester = Requester { id, peer, shard: self.mail.shard };
+        self.outgoing.push_back(ToHome::Question { requester, caller, question });
         self.questions.push(call);
         self.asked += 1;
     }
@@ -420,13 +420,13 @@ impl ArrivalEnd {
 
     /// A callback has ended.
     pub(crate) fn called_back(&mut self, peer: PeerId, token: Token, reply: Option<&[u8]>) {
-        let (at, reply) = (PeerAt { shard: self.mail.shard, peer }, reply.map(Into::into));
+        let (at, reply) = (ShardPeer { shard: self.mail.shard, peer }, reply.map(Into::into));
         self.outgoing.push_back(ToHome::CalledBack { at, token, reply });
     }
 
     /// Reports the certificate of a connection.
     pub(crate) fn tell_certificate(&mut self, peer: PeerId, names: CertificateNames) {
-        let at = PeerAt { shard: self.mail.shard, peer };
+        let at = ShardPeer { shard: self.mail.shard, peer };
         self.peers.insert(peer);
         self.outgoing.push_back(ToHome::Certificate(at, names));
     }
@@ -436,7 +436,7 @@ impl ArrivalEnd {
         self.questions.retain(|call| call.source.peer != peer);
         self.forwarded.retain(|forwarded| forwarded.peer != peer || forwarded.is_begun);
         if self.peers.remove(&peer) {
-            let at = PeerAt { shard: self.mail.shard, peer };
+            let at = ShardPeer { shard: self.mail.shard, peer };
             self.outgoing.push_back(ToHome::PeerGone(at));
         }
     }

@@ -21,7 +21,7 @@ const FILES_MAX: usize = 4_096;
 
 /// Announced files, and the confirmations of the shards.
 #[derive(Debug, Default)]
-pub(in crate::v4) struct Announcements {
+pub(in crate::v4) struct DelegationBarrier {
     /// With the number of the announcement.
     files: HashMap<FileId, u64>,
     /// In the order of their announcements. A withdrawn file is still here.
@@ -36,7 +36,7 @@ pub(in crate::v4) struct Announcements {
     late: u64,
 }
 
-impl Announcements {
+impl DelegationBarrier {
     /// No file announced, with `others` other shards.
     pub(in crate::v4) fn new(others: usize) -> Self {
         Self { heard: vec![0; others], ..Self::default() }
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_file_is_known_when_all_shards_have_answered_its_announcement() {
-        let mut all = Announcements::new(2);
+        let mut all = DelegationBarrier::new(2);
         assert_eq!((all.is_known(FileId(1)), all.next()), (None, None));
         assert_eq!(all.add(FileId(1)), None);
         assert_eq!((all.is_known(FileId(1)), all.next(), all.next()), (Some(false), Some(1), None));
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_oldest_file_makes_room_unless_it_was_announced_again() {
-        let mut all = Announcements::new(1);
+        let mut all = DelegationBarrier::new(1);
         all.add(FileId(1));
         all.add(FileId(2));
         all.next();

@@ -1,4 +1,5 @@
-//! Dealings of the home with connections, its own and those of shards that forward to it (`channel`).
+//! Dealings of the home with connections, its own and those of shards that forward to it
+//! (`channel`).
 
 use stag_engine::{Answer, Cx, Token};
 use stag_pools::Buf;
@@ -13,7 +14,7 @@ use super::{
     shared_flags::Conflicts,
 };
 use crate::{
-    parked::{Asker, OWN, PeerAt},
+    parked::{OWN, Requester, ShardPeer},
     v4::{Nfs4, callbacks::call_over, context::placement::ForwardedReply},
 };
 
@@ -71,23 +72,23 @@ impl Nfs4 {
     }
 
     /// Answers a call.
-    pub(crate) fn answer(&mut self, cx: &mut Cx<'_>, asker: Asker, answer: Answer) {
-        match asker.shard {
-            OWN => cx.answer(asker.id, answer),
+    pub(crate) fn answer(&mut self, cx: &mut Cx<'_>, requester: Requester, answer: Answer) {
+        match requester.shard {
+            OWN => cx.answer(requester.id, answer),
             shard => {
                 let reply = ForwardedReply::of(&answer);
-                self.tell(shard, FromHome::Reply { id: asker.id, reply });
+                self.tell(shard, FromHome::Reply { id: requester.id, reply });
             }
         }
     }
 
     /// Sends the verdict on a call of version 3 on another shard.
-    pub(crate) fn tell_verdict(&mut self, asker: Asker, verdict: Result<(), Status>) {
-        self.tell(asker.shard, FromHome::Verdict { id: asker.id, verdict });
+    pub(crate) fn tell_verdict(&mut self, requester: Requester, verdict: Result<(), Status>) {
+        self.tell(requester.shard, FromHome::Verdict { id: requester.id, verdict });
     }
 
     /// Ends a connection.
-    pub(crate) fn disconnect(&mut self, cx: &mut Cx<'_>, at: PeerAt) {
+    pub(crate) fn disconnect(&mut self, cx: &mut Cx<'_>, at: ShardPeer) {
         match at.shard {
             OWN => cx.disconnect(at.peer),
             shard => self.tell(shard, FromHome::Disconnect(at.peer)),
@@ -95,7 +96,7 @@ impl Nfs4 {
     }
 
     /// Marks a connection ready for callbacks.
-    pub(in crate::v4) fn make_ready(&mut self, cx: &mut Cx<'_>, at: PeerAt) {
+    pub(in crate::v4) fn make_ready(&mut self, cx: &mut Cx<'_>, at: ShardPeer) {
         match at.shard {
             OWN => cx.ready(at.peer),
             shard => self.tell(shard, FromHome::Ready(at.peer)),
@@ -103,7 +104,13 @@ impl Nfs4 {
     }
 
     /// Sends a callback over a connection.
-    pub(in crate::v4) fn call(&mut self, cx: &mut Cx<'_>, at: PeerAt, message: Buf, token: Token) {
+    pub(in crate::v4) fn call(
+        &mut self,
+        cx: &mut Cx<'_>,
+        at: ShardPeer,
+        message: Buf,
+        token: Token,
+    ) {
         let peer = at.peer;
         match at.shard {
             OWN => call_over(cx, peer, message, token),

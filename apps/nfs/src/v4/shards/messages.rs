@@ -2,12 +2,12 @@
 
 use crate::{
     drc::CallSource,
-    parked::{Asker, PeerAt},
+    parked::{Requester, ShardPeer},
     v4::{
-        context::placement::{AskedPart, FORWARDED_MAX, ForwardedReply},
+        context::placement::{FORWARDED_MAX, ForwardedReply, HomeRequest},
         interpreter::CallFacts,
-        session::{BegunSlot, CertificateNames, LentSession, Origins, UsedSlots},
-        v3_conflicts::BesideQuestion,
+        session::{BegunSlot, CertificateNames, LeasedSession, Origins, UsedSlots},
+        v3_conflicts::ConflictQuery,
     },
 };
 use stag_engine::{CallId, PeerId, Token};
@@ -37,7 +37,7 @@ pub(crate) struct ForwardedCompound {
     /// The shard that received it can execute compounds itself.
     pub(crate) takes_loans: bool,
     /// The home's part, if it is not all.
-    pub(in crate::v4) asked: Option<AskedPart>,
+    pub(in crate::v4) asked: Option<HomeRequest>,
     /// It waits at the home only for the turn of its host.
     pub(in crate::v4) awaits_turn: bool,
     pieces: Vec<(Box<[u8]>, bool)>,
@@ -127,18 +127,18 @@ impl ForwardedCompound {
 pub(crate) enum ToHome {
     Compound(Box<ForwardedCompound>),
     Question {
-        asker: Asker,
+        requester: Requester,
         caller: Caller,
-        question: BesideQuestion,
+        question: ConflictQuery,
     },
     CalledBack {
-        at: PeerAt,
+        at: ShardPeer,
         token: Token,
         reply: Option<Box<[u8]>>,
     },
-    PeerGone(PeerAt),
+    PeerGone(ShardPeer),
     /// A connection has shown a certificate with these names.
-    Certificate(PeerAt, CertificateNames),
+    Certificate(ShardPeer, CertificateNames),
     /// The shard has dropped a client that was settled there.
     Unsettled(u64),
     /// The slots of a session are returned.
@@ -168,7 +168,7 @@ pub(crate) enum FromHome {
     /// Compounds of this session are checked by the other shard from here on, with these slots if
     /// it has any that were used.
     Lend {
-        session: LentSession,
+        session: LeasedSession,
         origins: Box<Origins>,
         used: Option<Box<UsedSlots>>,
     },

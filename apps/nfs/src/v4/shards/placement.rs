@@ -4,14 +4,14 @@ use super::{slot_lease::Borrowed, state_cache::IoAbout};
 use crate::{
     drc::CallSource,
     v4::{
-        Crossing, Nfs4, Reach,
+        Nfs4, Placement, ShardContext,
         context::{
             filehandle::Node,
-            placement::{HomePart, is_apart},
+            placement::{OpenAtHome, is_apart},
             state_calls::file_id,
         },
-        op::HELD,
-        session::Standing,
+        op::HOLDER_KNOWS,
+        session::SlotOwner,
     },
 };
 use stag_nfs_store::{Effort, Store};
@@ -31,24 +31,24 @@ impl Nfs4 {
         source: CallSource,
         mut operations: Compound<'_>,
         has_room: bool,
-    ) -> Option<Crossing<'static>> {
+    ) -> Option<ShardContext<'static>> {
         let Ok(Request::Sequence(args)) = operations.next()? else { return None };
         if !self.associate(&args.session, source) {
             return None;
         }
         let borrowed = self.borrowed.as_ref()?;
         let session = self.sessions.get(&args.session)?;
-        if matches!(session.standing, Standing::Borrowed { is_due: true }) {
+        if matches!(session.owner_of_slots, SlotOwner::Borrowed { is_due: true }) {
             return None;
         }
-        let mut look = Look {
+        let mut look = PlacementScan {
             store,
             borrowed,
             client: session.client,
             may_open: borrowed.may_open(&args.session) && has_room,
             home: None,
-            current: Found::Somewhere,
-            saved: Found::Somewhere,
+            current: KnownObject::Somewhere,
+            saved: KnownObject::Somewhere,
             lookup_waits: false,
             io: None,
             looks_up: false,
@@ -58,29 +58,30 @@ impl Nfs4 {
         let all = operations.clone();
         let here = operations
             .zip(1..)
-            .try_for_each(|(request, place)| look.pass(&request.map_err(|_| AtHome)?, place));
-        let Look { io, looks_up, first_change, home, .. } = look;
+            .try_for_each(|(request, place)| look.pass(&request.map_err(|_| NeedsHome)?, place));
+        let PlacementScan { io, looks_up, first_change, home, .. } = look;
         // The separate parts of a reply of the home's go to its caller with that reply.
         let has_parts = || all.flatten().any(|request| is_apart(&request));
         if here.is_err() && (home.is_none() || has_parts()) {
-            return Some(Crossing { reach: Reach::Begin, ..Crossing::default() });
+            return Some(ShardContext { placement: Placement::Begin, ..ShardContext::default() });
         }
-        let home = home.map(|place| HomePart { place, is_rest: here.is_err() });
-        let reach = Reach::Here { first_change: first_change.unwrap_or(u32::MAX), has_room };
-        Some(Crossing { reach, io, looks_up, home, ..Crossing::default() })
+        let home = home.map(|place| OpenAtHome { place, is_rest: here.is_err() });
+        let placement =
+            Placement::Here { first_change: first_change.unwrap_or(u32::MAX), has_room };
+        Some(ShardContext { placement, io, looks_up, home, ..ShardContext::default() })
     }
 }
 
 /// The home has to execute it.
-struct AtHome;
+struct NeedsHome;
 
-const fn away_if(is_away: bool) -> Result<(), AtHome> {
-    if is_away { Err(AtHome) } else { Ok(()) }
+const fn away_if(is_away: bool) -> Result<(), NeedsHome> {
+    if is_away { Err(NeedsHome) } else { Ok(()) }
 }
 
 /// An object as far as it is known from the arguments of a compound.
 #[derive(Clone, Copy)]
-enum Found {
+enum KnownObject {
     Object(FileHandle),
     /// CREATE makes it, or OPEN opens it: no other client has a delegation that caches its
     /// attributes.
@@ -90,7 +91,7 @@ enum Found {
 }
 
 /// A check of the operations of a compound before any of them is executed.
-struct Look<'a, S> {
+struct PlacementScan<'a, S> {
     store: &'a S,
     borrowed: &'a Borrowed,
     client: u64,
@@ -98,8 +99,8 @@ struct Look<'a, S> {
     may_open: bool,
     /// The place of its OPEN, which the home completes.
     home: Option<u32>,
-    current: Found,
-    saved: Found,
+    current: KnownObject,
+    saved: KnownObject,
     /// A lookup may have to wait for the store. Only a compound that has not waited can go to the
     /// home.
     lookup_waits: bool,
@@ -112,11 +113,12 @@ struct Look<'a, S> {
     first_change: Option<u32>,
 }
 
-impl<S: Store> Look<'_, S> {
-    fn pass(&mut self, request: &Request<'_>, place: u32) -> Result<(), AtHome> {
+impl<S: Store> PlacementScan<'_, S> {
+    fn pass(&mut self, request: &Request<'_>, place: u32) -> Result<(), NeedsHome> {
         match request {
             Request::PutFh(handle) => {
-                self.current = Node::object_of(handle).map_or(Found::Somewhere, Found::Object);
+                self.current =
+                    Node::object_of(handle).map_or(KnownObject::Somewhere, KnownObject::Object);
             }
             Request::SaveFh(()) => self.saved = self.current,
             Request::RestoreFh(()) => self.current = self.saved,
@@ -130,7 +132,7 @@ impl<S: Store> Look<'_, S> {
                 self.first_change = Some(place);
             }
             // RFC 8881 §10.4.3: the holder of a write delegation may have to be asked.
-            Request::GetAttr(asked) if asked.meets(&HELD) => self.look_at_attributes()?,
+            Request::GetAttr(asked) if asked.meets(&HOLDER_KNOWS) => self.look_at_attributes()?,
             Request::SetAttr(args) => {
                 self.change(place)?;
                 if args.attributes.mask.contains(Attribute::Size as u32) {
@@ -148,7 +150,7 @@ impl<S: Store> Look<'_, S> {
             }
             Request::Create(_) => {
                 self.change(place)?;
-                self.current = Found::Own;
+                self.current = KnownObject::Own;
             }
             Request::Open(args) => self.open(args, place)?,
             Request::Remove(_) => {
@@ -163,21 +165,21 @@ impl<S: Store> Look<'_, S> {
             request if leaves_file(request) => self.looks = true,
             request if is_lookup(request) => {
                 self.lookup_waits |= self.waits(self.current);
-                (self.looks, self.current) = (true, Found::Somewhere);
+                (self.looks, self.current) = (true, KnownObject::Somewhere);
             }
-            _ => return Err(AtHome),
+            _ => return Err(NeedsHome),
         }
         Ok(())
     }
 
     /// A compound has one READ, WRITE or change.
-    fn begin_io(&self) -> Result<(), AtHome> {
+    fn begin_io(&self) -> Result<(), NeedsHome> {
         away_if(self.io.is_some() || self.first_change.is_some())
     }
 
     /// A READ or WRITE with a state that the home has shared.
-    fn io(&mut self, stateid: &Stateid, access: IoAccess) -> Result<(), AtHome> {
-        let Found::Object(object) = self.current else { return Err(AtHome) };
+    fn io(&mut self, stateid: &Stateid, access: IoAccess) -> Result<(), NeedsHome> {
+        let KnownObject::Object(object) = self.current else { return Err(NeedsHome) };
         let about = IoAbout { client: self.client, file: file_id(&object), access };
         away_if(!self.borrowed.told.cover(stateid, about))?;
         self.io = Some(stateid.other);
@@ -186,7 +188,7 @@ impl<S: Store> Look<'_, S> {
 
     /// A change of names or attributes. None may follow a look at an object that was looked up:
     /// such looks may have to go to the home, which is impossible after a change.
-    fn change(&mut self, place: u32) -> Result<(), AtHome> {
+    fn change(&mut self, place: u32) -> Result<(), NeedsHome> {
         self.begin_io()?;
         away_if(self.looks_up)?;
         // RFC 8881 §8.4.2.1: the name removed may be one by which a client is about to reclaim.
@@ -197,39 +199,39 @@ impl<S: Store> Look<'_, S> {
 
     /// An OPEN of a name or a file that this shard asks the store about. No earlier operation may
     /// have an answer that could differ at the home, where the compound begins again.
-    fn open(&mut self, args: &Open4Args<'_>, place: u32) -> Result<(), AtHome> {
-        away_if(!matches!(self.current, Found::Object(_)))?;
+    fn open(&mut self, args: &Open4Args<'_>, place: u32) -> Result<(), NeedsHome> {
+        away_if(!matches!(self.current, KnownObject::Object(_)))?;
         let is_new = matches!(args.claim, OpenClaim::Null(_) | OpenClaim::Fh);
         away_if(!is_new || !self.may_open || self.looks || self.waits(self.current))?;
         self.change(place)?;
-        (self.home, self.current) = (Some(place), Found::Own);
+        (self.home, self.current) = (Some(place), KnownObject::Own);
         Ok(())
     }
 
     /// Checks a change of this object.
-    fn change_object(&self, object: Found) -> Result<(), AtHome> {
+    fn change_object(&self, object: KnownObject) -> Result<(), NeedsHome> {
         away_if(match object {
-            Found::Object(object) => self.borrowed.may_conflict(&object),
-            Found::Own => false,
-            Found::Somewhere => self.lookup_waits && self.borrowed.sees_conflicts(),
+            KnownObject::Object(object) => self.borrowed.may_conflict(&object),
+            KnownObject::Own => false,
+            KnownObject::Somewhere => self.lookup_waits && self.borrowed.sees_conflicts(),
         })
     }
 
     /// Checks a change of a name in this directory, which has to be looked up.
-    fn change_name(&self, directory: Found) -> Result<(), AtHome> {
+    fn change_name(&self, directory: KnownObject) -> Result<(), NeedsHome> {
         let waits = self.lookup_waits || self.waits(directory);
         away_if(waits && self.borrowed.sees_conflicts())
     }
 
     /// Attributes that the holder of a delegation may have changed.
-    fn look_at_attributes(&mut self) -> Result<(), AtHome> {
+    fn look_at_attributes(&mut self) -> Result<(), NeedsHome> {
         self.looks = true;
         away_if(match self.current {
             // A change by the compound itself was checked at that time: no delegation of the object
             // is granted before this shard reports that the compound is complete.
-            Found::Object(object) => self.borrowed.may_conflict(&object),
-            Found::Own => false,
-            Found::Somewhere => {
+            KnownObject::Object(object) => self.borrowed.may_conflict(&object),
+            KnownObject::Own => false,
+            KnownObject::Somewhere => {
                 self.looks_up = true;
                 // After a change of names it would get NFS4ERR_DELAY, and its retry would find the
                 // change made.
@@ -240,11 +242,11 @@ impl<S: Store> Look<'_, S> {
     }
 
     /// Returns true if a question about an object may have to wait.
-    fn waits(&self, object: Found) -> bool {
+    fn waits(&self, object: KnownObject) -> bool {
         S::MAY_WAIT
             && match object {
-                Found::Object(object) => self.store.waits(&object, Effort::Plain),
-                Found::Own | Found::Somewhere => self.store.mount_waits(),
+                KnownObject::Object(object) => self.store.waits(&object, Effort::Plain),
+                KnownObject::Own | KnownObject::Somewhere => self.store.mount_waits(),
             }
     }
 }

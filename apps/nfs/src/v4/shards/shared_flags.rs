@@ -5,19 +5,19 @@ use std::sync::{
     atomic::{AtomicU8, Ordering},
 };
 
-use super::slot_lease::LoanFacts;
+use super::slot_lease::LeaseFlags;
 use stag_nfs4_state::{FileId, PresenceFilter};
 
 /// See the module.
 #[derive(Debug)]
-pub(in crate::v4) struct SharedFacts {
+pub(in crate::v4) struct SharedFlags {
     conflicts: AtomicU8,
     presence: Arc<PresenceFilter>,
     /// Facts about lent sessions, some of which are reported to the home.
-    pub(in crate::v4) loans: LoanFacts,
+    pub(in crate::v4) loans: LeaseFlags,
 }
 
-impl SharedFacts {
+impl SharedFlags {
     /// Returns true if there may be a delegation of a file, or of any if `file` is none.
     pub(in crate::v4) fn may_conflict(&self, file: Option<FileId>) -> bool {
         self.conflicts.load(Ordering::Relaxed) & (SOME_PRESENCE | SPOILS_RECLAIMS) != 0
@@ -71,11 +71,11 @@ const SPOILS_RECLAIMS: u8 = 2;
 /// Clients may reclaim state.
 const IN_GRACE: u8 = 4;
 
-impl Default for SharedFacts {
+impl Default for SharedFlags {
     fn default() -> Self {
         // Until the home has published its facts, it is asked about everything.
         let conflicts = AtomicU8::new(SOME_PRESENCE | SPOILS_RECLAIMS | IN_GRACE);
-        Self { conflicts, presence: Arc::default(), loans: LoanFacts::default() }
+        Self { conflicts, presence: Arc::default(), loans: LeaseFlags::default() }
     }
 }
 
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn in_the_grace_period_version_4_changes_nothing_beside_the_home_and_version_3_may() {
-        let facts = SharedFacts::default();
+        let facts = SharedFlags::default();
         assert!(facts.is_in_grace() && facts.may_conflict(None), "nothing is known yet");
         let mut told = Conflicts { has_presence: false, spoils_reclaims: false, in_grace: true };
         facts.tell(told);

@@ -2,12 +2,12 @@
 //!
 //! A shard with a session's slots checks its requests and keeps its replies. It executes compounds
 //! that look at objects or change names or attributes and need no state, and ones that read and
-//! write with a state that the home has shared (`state_cache`). For all others it begins the request
-//! and the home executes them like those of its own connections. A request that arrives another way
-//! brings the slots back to the home. It waits until no request is executing in them, and then
-//! finds the replies that they keep. The session stays at the home until its requests have come
-//! over connections of one other shard for a while: that shard then gets the slots as they are, and
-//! is sent the access that the client's states allow.
+//! write with a state that the home has shared (`state_cache`). For all others it begins the
+//! request and the home executes them like those of its own connections. A request that arrives
+//! another way brings the slots back to the home. It waits until no request is executing in them,
+//! and then finds the replies that they keep. The session stays at the home until its requests have
+//! come over connections of one other shard for a while: that shard then gets the slots as they
+//! are, and is sent the access that the client's states allow.
 //!
 //! | fact | reported by | how |
 //! |---|---|---|
@@ -33,16 +33,16 @@ use super::{
     channel::ArrivalEnd,
     home::{is_of, sequence_of},
     messages::{ForwardedCompound, FromHome},
-    shared_flags::SharedFacts,
-    state_cache::ToldFacts,
+    shared_flags::SharedFlags,
+    state_cache::StateCache,
 };
 use crate::{
-    parked::{Asker, PeerAt},
+    parked::{Requester, ShardPeer},
     v4::{
         Nfs4,
-        context::{Done, Turn, state_calls::file_id},
-        interpreter::Flow,
-        session::{BegunSlot, LentSession, Origins, SESSIONS, SlotInUse, Standing, UsedSlots},
+        context::{CompoundContext, OpResult, state_calls::file_id},
+        interpreter::SequenceOutcome,
+        session::{BegunSlot, LeasedSession, Origins, SESSIONS, SlotInUse, SlotOwner, UsedSlots},
     },
 };
 use stag_nfs_store::Store;
@@ -54,21 +54,21 @@ const MAY_OPEN: u32 = 1 << 31;
 
 /// Facts about lent sessions, by the places of their IDs.
 #[derive(Debug)]
-pub(in crate::v4) struct LoanFacts {
+pub(in crate::v4) struct LeaseFlags {
     /// Requests so far; each is written by the shard that has the slots.
     used: Box<[AtomicU32]>,
     /// Flags of SEQUENCE and [`MAY_OPEN`], which the home writes.
     flags: Box<[AtomicU32]>,
 }
 
-impl Default for LoanFacts {
+impl Default for LeaseFlags {
     fn default() -> Self {
         let words = || (0..SESSIONS).map(|_| AtomicU32::new(0)).collect();
         Self { used: words(), flags: words() }
     }
 }
 
-impl LoanFacts {
+impl LeaseFlags {
     /// The word of a session.
     fn of<'a>(words: &'a [AtomicU32], session: &SessionId) -> Option<&'a AtomicU32> {
         let [.., high, low] = *session;
@@ -104,18 +104,18 @@ pub(crate) struct AwayCompound {
     /// The name by which the home answers it.
     id: CallId,
     /// The last caller and the XID of its call; none when it is gone.
-    pub(crate) asker: Option<(Asker, Xid)>,
+    pub(crate) requester: Option<(Requester, Xid)>,
     slot: SlotInUse,
 }
 
 /// Sessions of the home whose slots this shard has.
 #[derive(Debug)]
 pub(in crate::v4) struct Borrowed {
-    pub(in crate::v4) facts: Arc<SharedFacts>,
+    pub(in crate::v4) facts: Arc<SharedFlags>,
     /// Sessions that the home has recalled.
     due: Vec<SessionId>,
     away: Vec<AwayCompound>,
-    pub(in crate::v4) told: ToldFacts,
+    pub(in crate::v4) told: StateCache,
 }
 
 impl Borrowed {
@@ -153,7 +153,7 @@ impl Borrowed {
 /// The home's side.
 impl Nfs4 {
     /// Lends a session that was just made to the shard of its connection.
-    pub(in crate::v4) fn lend(&mut self, session: &SessionId, at: PeerAt) {
+    pub(in crate::v4) fn lend(&mut self, session: &SessionId, at: ShardPeer) {
         if self.link.is_some() {
             self.lend_slots(session, at.shard, None, 0);
         }
@@ -277,8 +277,8 @@ impl Nfs4 {
     }
 
     /// Ends the loan of a removed session, whose slots another shard may have.
-    pub(in crate::v4) fn end_loan(&mut self, session: &SessionId, standing: &Standing) {
-        if let Standing::Lent(loan) = standing {
+    pub(in crate::v4) fn end_loan(&mut self, session: &SessionId, owner_of_slots: &SlotOwner) {
+        if let SlotOwner::Lent(loan) = owner_of_slots {
             self.count_loans(-1);
             self.tell(loan.shard, FromHome::Ended(*session));
         }
@@ -359,12 +359,17 @@ impl Nfs4 {
     /// Lets this shard, which is not the home, borrow sessions.
     pub(crate) fn borrow_from(&mut self, arrival: &mut ArrivalEnd) {
         let facts = arrival.take_loans();
-        let (due, away, told) = (Vec::new(), Vec::new(), ToldFacts::default());
+        let (due, away, told) = (Vec::new(), Vec::new(), StateCache::default());
         self.borrowed = Some(Box::new(Borrowed { facts, due, away, told }));
     }
 
     /// Takes the slots of a session, some of which may be `used`.
-    pub(crate) fn borrow(&mut self, lent: LentSession, origins: Origins, used: Option<UsedSlots>) {
+    pub(crate) fn borrow(
+        &mut self,
+        lent: LeasedSession,
+        origins: Origins,
+        used: Option<UsedSlots>,
+    ) {
         let has_cells = self.sessions.borrow(lent, origins, used);
         debug_assert!(has_cells, "each shard has as many cells as the home");
         if let Some(borrowed) = &mut self.borrowed {
@@ -376,7 +381,7 @@ impl Nfs4 {
     pub(crate) fn begin_return(&mut self, id: &SessionId) {
         let Some(borrowed) = &mut self.borrowed else { return };
         let Some(session) = self.sessions.get_mut(id) else { return };
-        session.standing = Standing::Borrowed { is_due: true };
+        session.owner_of_slots = SlotOwner::Borrowed { is_due: true };
         borrowed.due.push(*id);
     }
 
@@ -411,10 +416,10 @@ impl Nfs4 {
     }
 
     /// Notes a compound whose request is begun and which is sent to the home.
-    pub(crate) fn put_away(&mut self, asker: Asker, xid: Xid, begun: &BegunSlot) {
+    pub(crate) fn put_away(&mut self, requester: Requester, xid: Xid, begun: &BegunSlot) {
         if let Some(borrowed) = &mut self.borrowed {
-            let (id, slot) = (asker.id, SlotInUse { is_lent: false, ..begun.used });
-            borrowed.away.push(AwayCompound { id, asker: Some((asker, xid)), slot });
+            let (id, slot) = (requester.id, SlotInUse { is_lent: false, ..begun.used });
+            borrowed.away.push(AwayCompound { id, requester: Some((requester, xid)), slot });
         }
     }
 
@@ -428,10 +433,10 @@ impl Nfs4 {
     }
 
     /// No caller at this peer waits for a compound at the home any more.
-    pub(in crate::v4) fn forget_away(&mut self, peer: PeerAt) {
+    pub(in crate::v4) fn forget_away(&mut self, peer: ShardPeer) {
         let away = self.borrowed.iter_mut().flat_map(|borrowed| &mut borrowed.away);
         for away in away {
-            away.asker.take_if(|(asker, _)| asker.at() == peer);
+            away.requester.take_if(|(requester, _)| requester.at() == peer);
         }
     }
 
@@ -442,10 +447,10 @@ impl Nfs4 {
     }
 }
 
-impl<S: Store> Turn<'_, '_, S> {
+impl<S: Store> CompoundContext<'_, '_, S> {
     /// SEQUENCE of a compound whose slot is on another shard, which has begun its request.
     #[cold]
-    pub(in crate::v4) fn go_on_with(&mut self, begun: &BegunSlot) -> Done<Flow> {
+    pub(in crate::v4) fn go_on_with(&mut self, begun: &BegunSlot) -> OpResult<SequenceOutcome> {
         let session = self.nfs4.sessions.get(&begun.used.session).ok_or(Status4::BadSession)?;
         debug_assert_eq!(session.lent_to(), Some(self.source.shard), "who has the slots begins");
         self.slot = Some(begun.used);
@@ -453,32 +458,32 @@ impl<S: Store> Turn<'_, '_, S> {
         let flags = self.nfs4.flags_of(&begun.used.session);
         self.nfs4.tell_flags(&begun.used.session);
         self.put(&stag_protocol::nfs::v4::Answer::Sequence(Ok(begun.sequence_ok(flags))))?;
-        Ok(Flow::Usual)
+        Ok(SequenceOutcome::Usual)
     }
 
     /// Recalls the slots of a session from another shard, because a request needs them.
     #[cold]
-    pub(in crate::v4) fn await_slots(&mut self, args: &SequenceArgs) -> Flow {
+    pub(in crate::v4) fn await_slots(&mut self, args: &SequenceArgs) -> SequenceOutcome {
         self.nfs4.recall_loan(&args.session);
-        Flow::Elsewhere
+        SequenceOutcome::NeedsHome
     }
 
     /// Lets this caller take the place of the previous caller of the same request, which the home
     /// is executing.
-    pub(in crate::v4) fn join_away(&mut self, args: &SequenceArgs) -> Done<Flow> {
-        let (asker, xid) = (Asker::of(self.source), self.reply.xid());
+    pub(in crate::v4) fn join_away(&mut self, args: &SequenceArgs) -> OpResult<SequenceOutcome> {
+        let (requester, xid) = (Requester::of(self.source), self.reply.xid());
         let away = self.nfs4.away_in(args).ok_or(Status4::Delay)?;
-        let former = away.asker.map(|(former, _)| former);
+        let former = away.requester.map(|(former, _)| former);
         // RFC 8881 §2.10.6.2: a client that keeps the connection waits for the reply.
-        if former.is_some_and(|former| former.at() == asker.at()) {
+        if former.is_some_and(|former| former.at() == requester.at()) {
             return Err(Status4::Delay.into());
         }
-        away.asker = Some((asker, xid));
+        away.requester = Some((requester, xid));
         self.nfs4.tally.joined += 1;
         if let Some(former) = former {
             self.nfs4.disconnect(self.cx, former.at());
         }
-        Ok(Flow::Joined)
+        Ok(SequenceOutcome::Joined)
     }
 
     /// The slot of a compound that the home continues.

@@ -2,11 +2,11 @@
 //!
 //! The shard with the slots executes an OPEN up to its first question about state: it looks up or
 //! creates the file, asks which access the caller has, and pins the file. Then its compound waits,
-//! and the home executes the compound up to the OPEN, with a journal that already has the store's
-//! answers (`replay_log`). So the home makes no store call except to truncate a file. Its reply
-//! replaces the results written so far, and the shard continues with the operations after the OPEN.
-//! An OPEN that the store refuses is complete at once. If a later operation needs state, the home
-//! executes it and all the rest.
+//! and the home executes the compound up to the OPEN, with a replay log that already has the
+//! store's answers (`replay_log`). So the home makes no store call except to truncate a file. Its
+//! reply replaces the results written so far, and the shard continues with the operations after the
+//! OPEN. An OPEN that the store refuses is complete at once. If a later operation needs state, the
+//! home executes it and all the rest.
 //!
 //! The home makes the same checks of state as for its own OPENs. The first of them normally cannot
 //! fail any more: no client may reclaim, and this one has completed its reclaims
@@ -21,13 +21,13 @@ use crate::{
     v4::{
         Nfs4,
         context::{
-            Done, Stop, Turn,
+            CompoundContext, OpExit, OpResult,
             filehandle::Node,
-            placement::{AskedPart, AtHome, ForwardedReply, HomeWish},
-            replay_log::Wish,
+            placement::{ForwardedReply, HomeCall, HomeRequest, PendingAtHome},
+            replay_log::WaitFor,
         },
         interpreter::{
-            CallFacts, Course,
+            CallFacts, Progress,
             suspended::{CompoundId, SuspendedCompound},
         },
     },
@@ -41,22 +41,22 @@ use stag_protocol::{
 use std::cell::Cell;
 
 /// The shard's side.
-impl<S: Store> Turn<'_, '_, S> {
+impl<S: Store> CompoundContext<'_, '_, S> {
     /// Begins an OPEN that the home completes.
     ///
     /// # Errors
-    /// [`Stop::Elsewhere`] if the compound cannot wait for the home: it has had no effect yet.
-    pub(in crate::v4) fn begin_beside_home(&mut self) -> Done {
-        if self.can_wait() { Ok(()) } else { Err(Stop::Elsewhere) }
+    /// [`OpExit::NeedsHome`] if the compound cannot wait for the home: it has had no effect yet.
+    pub(in crate::v4) fn begin_beside_home(&mut self) -> OpResult {
+        if self.can_wait() { Ok(()) } else { Err(OpExit::NeedsHome) }
     }
 
     /// Lets an OPEN of `file` wait for the home, which executes all that is left of it.
-    pub(in crate::v4) fn wait_for_home(&mut self, file: &FileHandle) -> Stop {
+    pub(in crate::v4) fn wait_for_home(&mut self, file: &FileHandle) -> OpExit {
         let slot = self.slot.as_ref();
         let begun = slot.and_then(|slot| {
             self.nfs4.sessions.get(&slot.session).map(|session| session.begun(slot))
         });
-        let (Some(begun), Some(part)) = (begun, self.crossing.home) else {
+        let (Some(begun), Some(part)) = (begun, self.shard_context.home) else {
             return Status4::BadSession.into();
         };
         if !self.can_wait() {
@@ -65,17 +65,17 @@ impl<S: Store> Turn<'_, '_, S> {
         self.act();
         let is_pinned =
             !self.store.waits(file, Effort::Plain) && self.store.now().pin(file).is_ok();
-        let (outcomes, file) = (self.journal.outcomes(), *file);
-        self.journal.wait_for(Wish::Home(HomeWish { part, outcomes, file, is_pinned, begun }))
+        let (outcomes, file) = (self.replay_log.outcomes(), *file);
+        self.replay_log.wait_for(WaitFor::Home(HomeCall { part, outcomes, file, is_pinned, begun }))
     }
 
     /// Replaces the results written so far by the home's reply. Returns true if the compound
     /// continues.
     pub(in crate::v4) fn take_from_home(
         &mut self,
-        away: AtHome,
+        away: PendingAtHome,
         reply: &ForwardedReply,
-        course: &mut Course,
+        progress: &mut Progress,
     ) -> bool {
         let results = reply.kept().unwrap_or_default();
         self.reply.truncate(ReplyHeader::LEN);
@@ -86,9 +86,9 @@ impl<S: Store> Turn<'_, '_, S> {
             self.reply.fail();
             return false;
         };
-        course.count += 1;
+        progress.count += 1;
         self.set_current(Node::Object(away.file));
-        status == Status4::Ok as u32 && self.crossing.home.is_some_and(|part| !part.is_rest)
+        status == Status4::Ok as u32 && self.shard_context.home.is_some_and(|part| !part.is_rest)
     }
 }
 
@@ -101,8 +101,8 @@ impl Nfs4 {
 
 impl SuspendedCompound {
     /// The letter with the home's part, from a shard.
-    fn letter(&self, wish: HomeWish, unread: &Unread, source: CallSource) -> ForwardedCompound {
-        let HomeWish { part, outcomes, file, is_pinned, .. } = wish;
+    fn letter(&self, event: HomeCall, unread: &Unread, source: CallSource) -> ForwardedCompound {
+        let HomeCall { part, outcomes, file, is_pinned, .. } = event;
         let facts = CallFacts {
             xid: self.reply.xid(),
             principal: self.principal,
@@ -112,7 +112,7 @@ impl SuspendedCompound {
         let arguments = stag_protocol::xdr::Reader::over(&pieces);
         let pinned = Cell::new(is_pinned.then_some(file));
         let mut letter = ForwardedCompound::of(unread, source, self.caller, facts, &arguments);
-        letter.asked = Some(AskedPart { part, outcomes, pinned });
+        letter.asked = Some(HomeRequest { part, outcomes, pinned });
         letter
     }
 }
@@ -120,32 +120,32 @@ impl SuspendedCompound {
 impl ArrivalEnd {
     /// Asks the home to execute its part of a suspended compound. Suspended compounds are few, and
     /// a file may have been created: it is asked even when there is no room for others.
-    pub(crate) fn ask_home(&mut self, nfs4: &mut Nfs4, id: CompoundId, wish: HomeWish) {
+    pub(crate) fn ask_home(&mut self, nfs4: &mut Nfs4, id: CompoundId, event: HomeCall) {
         let Some(compound) = nfs4.suspended.get_mut(id) else {
             debug_assert!(false, "a compound waits until the home answers");
             return;
         };
-        compound.at_home = Some(AtHome { call: compound.source.id, file: wish.file });
-        let begun = Some(wish.begun);
+        compound.at_home = Some(PendingAtHome { call: compound.source.id, file: event.file });
+        let begun = Some(event.begun);
         self.send_compound(compound.source, begun, |unread, source| {
-            compound.letter(wish, unread, source)
+            compound.letter(event, unread, source)
         });
     }
 }
 
 /// The home's side.
-impl<S: Store> Turn<'_, '_, S> {
-    /// Fills the journal of the next operation, if the store was asked for it.
+impl<S: Store> CompoundContext<'_, '_, S> {
+    /// Fills the replay log of the next operation, if the store was asked for it.
     #[inline]
     pub(in crate::v4) fn fill_journal(&mut self, place: u32) {
-        if let Some(asked) = self.crossing.asked.filter(|asked| asked.part.place == place) {
-            self.journal.fill(&asked.outcomes, asked.pinned.take());
+        if let Some(asked) = self.shard_context.asked.filter(|asked| asked.part.place == place) {
+            self.replay_log.fill(&asked.outcomes, asked.pinned.take());
         }
     }
 
     /// Releases the pin of an OPEN that granted nothing.
     pub(in crate::v4) fn drop_pin(&mut self) {
-        if let Some(file) = self.journal.pinned.take() {
+        if let Some(file) = self.replay_log.pinned.take() {
             self.store.unpin(&file);
         }
     }
@@ -153,7 +153,7 @@ impl<S: Store> Turn<'_, '_, S> {
 
 impl ForwardedCompound {
     /// The home's part of a compound that is not executed entirely there.
-    pub(crate) const fn asked(&self) -> Option<&AskedPart> {
+    pub(crate) const fn asked(&self) -> Option<&HomeRequest> {
         self.asked.as_ref()
     }
 

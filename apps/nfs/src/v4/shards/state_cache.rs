@@ -8,11 +8,11 @@
 //! completes the requests that it has admitted, and confirms: the client is unsettled then.
 
 use crate::{
-    parked::PeerAt,
+    parked::ShardPeer,
     v4::{
         Nfs4,
-        context::{Done, Turn, state_calls::file_id},
-        session::Settled,
+        context::{CompoundContext, OpResult, state_calls::file_id},
+        session::CachedAt,
     },
 };
 use std::collections::HashMap;
@@ -32,7 +32,7 @@ use stag_nfs4_state::{FactAccess, FactChange, FileId, IoAccess, IoFact, StateOth
 
 /// Facts that the home has shared about the states of settled clients.
 #[derive(Debug, Default)]
-pub(in crate::v4) struct ToldFacts {
+pub(in crate::v4) struct StateCache {
     /// Sessions of each client whose slots are here.
     sessions: HashMap<u64, u32>,
     facts: HashMap<StateOther, IoFact>,
@@ -40,7 +40,7 @@ pub(in crate::v4) struct ToldFacts {
     leaving: Vec<u64>,
 }
 
-impl ToldFacts {
+impl StateCache {
     /// A session of a client was lent to this shard.
     pub(in crate::v4) fn add_session(&mut self, client: u64) {
         *self.sessions.entry(client).or_default() += 1;
@@ -110,7 +110,7 @@ impl Nfs4 {
         let client = self
             .clients
             .get(id)
-            .filter(|client| client.settled == Settled::Nowhere && client.sessions == 1);
+            .filter(|client| client.settled == CachedAt::Nowhere && client.sessions == 1);
         let states = client.and_then(|client| client.key).map(|key| self.state.states_of(key));
         states.is_some_and(|states| states <= requests as usize)
     }
@@ -122,7 +122,7 @@ impl Nfs4 {
             && let Some(client) = self.clients.get_mut(id)
             && let Some(key) = client.key
         {
-            client.settled = Settled::At(shard);
+            client.settled = CachedAt::At(shard);
             self.state.watch();
             self.state.note_all(key);
         }
@@ -133,10 +133,10 @@ impl Nfs4 {
     pub(in crate::v4) fn unsettle(&mut self, id: u64) -> bool {
         let Some(client) = self.clients.get_mut(id) else { return true };
         match client.settled {
-            Settled::Nowhere => true,
-            Settled::Leaving => false,
-            Settled::At(shard) => {
-                client.settled = Settled::Leaving;
+            CachedAt::Nowhere => true,
+            CachedAt::Leaving => false,
+            CachedAt::At(shard) => {
+                client.settled = CachedAt::Leaving;
                 self.tell(shard, FromHome::Unsettle(id));
                 false
             }
@@ -145,21 +145,21 @@ impl Nfs4 {
 
     /// Returns true if creating a session over this connection leaves its client settled where it
     /// is. Otherwise as [`unsettle`](Self::unsettle).
-    pub(in crate::v4) fn may_join(&mut self, id: u64, at: PeerAt, takes_loans: bool) -> bool {
-        let settled = self.clients.get(id).map_or(Settled::Nowhere, |client| client.settled);
-        (takes_loans && settled == Settled::At(at.shard)) || self.unsettle(id)
+    pub(in crate::v4) fn may_join(&mut self, id: u64, at: ShardPeer, takes_loans: bool) -> bool {
+        let settled = self.clients.get(id).map_or(CachedAt::Nowhere, |client| client.settled);
+        (takes_loans && settled == CachedAt::At(at.shard)) || self.unsettle(id)
     }
 
     /// Returns true if no other shard checks READ and WRITE of a client.
     pub(in crate::v4) fn is_unsettled(&self, id: u64) -> bool {
-        self.clients.get(id).is_none_or(|client| client.settled == Settled::Nowhere)
+        self.clients.get(id).is_none_or(|client| client.settled == CachedAt::Nowhere)
     }
 
     /// The shard of a client has dropped it.
     pub(crate) fn take_unsettled(&mut self, id: u64, now: Time) {
         let client = self.clients.get_mut(id);
         let key = client.and_then(|client| {
-            client.settled = Settled::Nowhere;
+            client.settled = CachedAt::Nowhere;
             client.key
         });
         if let Some(key) = key.filter(|key| self.state.is_to_go(*key)) {
@@ -173,7 +173,7 @@ impl Nfs4 {
     pub(in crate::v4) fn tell_facts(&mut self) {
         for change in self.state.take_changes() {
             let settled = self.clients.get(change.client).map(|client| client.settled);
-            if let Some(Settled::At(shard)) = settled {
+            if let Some(CachedAt::At(shard)) = settled {
                 self.tell(shard, FromHome::Fact(change));
             }
         }
@@ -245,7 +245,7 @@ fn given_up(operations: Compound<'_>) -> impl Iterator<Item = Stateid> {
     })
 }
 
-impl<S: Store> Turn<'_, '_, S> {
+impl<S: Store> CompoundContext<'_, '_, S> {
     /// Checks an access to a file by a client of the home, using the facts that the home has
     /// shared.
     #[cold]
@@ -254,7 +254,7 @@ impl<S: Store> Turn<'_, '_, S> {
         file: &FileHandle,
         stateid: Stateid,
         access: IoAccess,
-    ) -> Done {
+    ) -> OpResult {
         let about = IoAbout { client: self.client()?, file: file_id(file), access };
         let told = self.nfs4.borrowed.as_ref().map(|borrowed| &borrowed.told);
         match told.is_some_and(|told| told.cover(&stateid, about)) {
@@ -278,14 +278,14 @@ mod tests {
         FactChange { client: CLIENT, other: [other; 12], fact: Some(fact) }
     }
 
-    fn covers(facts: &ToldFacts, other: u8, seqid: u32, access: IoAccess) -> bool {
+    fn covers(facts: &StateCache, other: u8, seqid: u32, access: IoAccess) -> bool {
         let stateid = Stateid { seqid, other: [other; 12] };
         facts.cover(&stateid, IoAbout { client: CLIENT, file: FILE, access })
     }
 
     #[test]
     fn only_what_was_told_of_this_client_and_file_is_let_through() {
-        let mut facts = ToldFacts::default();
+        let mut facts = StateCache::default();
         facts.take(told(1, FactAccess::Bits(share::READ)));
         assert!(!covers(&facts, 1, 3, IoAccess::Read), "a client without a session here");
         facts.add_session(CLIENT);
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn with_its_last_session_a_client_is_forgotten() {
-        let mut facts = ToldFacts::default();
+        let mut facts = StateCache::default();
         facts.add_session(CLIENT);
         facts.add_session(CLIENT);
         facts.take(told(1, FactAccess::Bits(share::BOTH)));
