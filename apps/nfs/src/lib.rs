@@ -7,23 +7,21 @@
     reason = "a reply that fails carries attributes like one that succeeds; boxing would allocate"
 )]
 
-mod deferred;
-pub mod drc;
+mod data_counts;
 pub mod gateway;
-mod held;
 mod mount;
-mod mounted;
-mod parked;
-mod policy;
+mod pending;
 pub mod records;
 mod reply;
+pub mod reply_cache;
 pub mod report;
+mod requester;
 pub mod serve;
 mod v3;
 pub mod v4;
 
 pub use gateway::Gateway;
-pub use mounted::MountList;
-pub use policy::ConnectionPolicy;
+pub use gateway::connection_policy::ConnectionPolicy;
+pub use mount::list::MountList;
 pub use report::GatewayReport;
 pub use v4::{BoundConnection, Nfs4Config, Nfs4Link, Nfs4Records, Nfs4Report, SessionState};

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use stag_engine::{Answer, Cx};
 use stag_protocol::{nfs::mount, rpc::CallHeader};
 
-use super::{Gateway, peers::ConnectedPeers, route};
+use super::{Gateway, connection_policy::ConnectionPolicy, dispatch, peers::ConnectedPeers};
 use crate::{
-    drc::CallSource, mount::MountCall, mounted::MountList, policy::ConnectionPolicy,
+    mount::{list::MountList, service::MountCall},
     reply::ReplyWriter,
+    requester::CallSource,
 };
 use stag_nfs_store::{self, Procedures as _, Store};
 
@@ -35,7 +36,7 @@ impl<S: Store> Gateway<S> {
         header: &CallHeader<'_>,
     ) -> stag_nfs_store::Caller {
         let is_proven = !self.store.asks_for_proof() || self.peers.is_proven(source.peer);
-        route::caller(&header.credential, source.from, is_proven)
+        dispatch::caller(&header.credential, source.from, is_proven)
     }
 
     /// Answers a call of MOUNT that does not wait.

@@ -4,7 +4,7 @@ use std::{collections::HashMap, fmt, sync::Arc};
 
 use stag_engine::{Cx, Over, PeerAddress, PeerId};
 
-use crate::policy::ConnectionPolicy;
+use super::connection_policy::ConnectionPolicy;
 use stag_nfs_store::log_rate::EventRate;
 
 /// One connected peer.

@@ -12,8 +12,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::entry::{Chain, EntryKind, LogEntry, LoggedClient};
-use super::{Boot, CLIENTS_MAX, ClientRecord, OWNER_MAX, RecordChange, RecordError, Records};
+use super::{
+    Boot, CLIENTS_MAX, ClientRecord, OWNER_MAX, RecordChange, RecordError, Records,
+    entry::{Chain, EntryKind, LogEntry, LoggedClient},
+};
 
 /// Bytes that a log may have beyond its share.
 const LOG_SLACK: usize = 64 << 10;

@@ -14,7 +14,7 @@ pub use sizes::{CONNECTIONS, STREAMS, ShardSizes, shard_buffers};
 /// Descriptors that a service manager passes to this process.
 pub use stag_nfs_os::passed;
 
-use crate::{Nfs4Config, drc};
+use crate::{Nfs4Config, reply_cache};
 use rustix::rand::{GetRandomFlags, getrandom};
 use stag_engine::Over;
 use stag_fabrics::FabricGroup;
@@ -96,7 +96,7 @@ pub struct Started {
     /// Maximum TCP connections.
     pub streams: usize,
     /// Its part of the duplicate request cache.
-    pub duplicates: drc::ReplyCacheBudget,
+    pub duplicates: reply_cache::ReplyCacheBudget,
     /// Memory of an in-memory store.
     pub memory: Option<Budget>,
     /// Objects initially copied to an in-memory store.

@@ -4,7 +4,7 @@
 use super::{Copied, ServeError, ShardSizes, Started, StoreSource, logged::Logged};
 use crate::{
     ConnectionPolicy, Gateway, GatewayReport, MountList, Nfs4Config, Nfs4Link, Nfs4Records,
-    drc::{self, CacheHandle},
+    reply_cache::{self, CacheHandle},
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 use stag_engine::{
@@ -214,7 +214,7 @@ impl ServeShard {
         ready: impl FnOnce(Started),
     ) -> Result<Snapshot<GatewayReport>, ServeError> {
         let branch = std::mem::replace(&mut self.branch, CacheHandle::alone());
-        let mut gateway = Gateway::new(store).with_duplicates(branch, drc::REPLIES);
+        let mut gateway = Gateway::new(store).with_duplicates(branch, reply_cache::REPLIES);
         // A shard other than the first borrows sessions.
         if let Some(config) = self.nfs.four {
             gateway = gateway.with_nfs4(config);

@@ -21,8 +21,8 @@ use stag_protocol::nfs::v3::{
 pub(crate) use read::{ReadAttempt, Turn, read};
 
 use crate::{
+    data_counts::DataCounts,
     reply::{ReplyWriter, Results},
-    report::DataCounts,
 };
 use stag_nfs_store::Procedures;
 

@@ -7,8 +7,8 @@ use stag_protocol::nfs::{
 };
 
 use crate::{
+    data_counts::DataCounts,
     reply::{ReplyWriter, Results},
-    report::DataCounts,
 };
 use stag_nfs_store::{Brought, Origin, Procedures, ReadSpan, ReadTicket, TRANSFER_MAX};
 

@@ -5,7 +5,7 @@ use stag_protocol::nfs::v3::{
     CommitArgs, CommitOk, CommitResult, StableHow, WriteArgs, WriteOk, WriteResult,
 };
 
-use crate::report::DataCounts;
+use crate::data_counts::DataCounts;
 use stag_nfs_store::{Procedures, TRANSFER_MAX, WritePayload};
 
 /// Writes the call's bytes directly to the file, or makes them part of it, wherever they are in

@@ -1,7 +1,10 @@
 //! Callbacks: CB_SEQUENCE and the operation that follows it, over the connection of a session in
 //! the reverse direction (RFC 8881 §2.10.6, §20; RFC 8167).
 
-use crate::v4::session::Callback;
+use super::{
+    Nfs4, milliseconds,
+    session::{BackChannel, Callback, Session},
+};
 use std::{
     collections::{HashMap, VecDeque},
     time::Duration,
@@ -19,12 +22,7 @@ use stag_protocol::{
     xdr::{Codec as _, NoRoom, Reader, Writer},
 };
 
-use crate::parked::ShardPeer;
-
-use super::{
-    Nfs4, milliseconds,
-    session::{BackChannel, Session},
-};
+use crate::requester::ShardPeer;
 use stag_nfs4_state::{AttributeOrder, ChangeAndSize, ClientKey, StateWork};
 
 /// Notices that wait for a slot at most; a host leaves places to others. Beyond that, they are

@@ -57,18 +57,14 @@ pub(crate) use shards::channel::{ArrivalEnd, AwaitedVerdict};
 pub(crate) use shards::messages::{ForwardedCompound, FromHome, ToHome};
 pub(crate) use v3_conflicts::ConflictQuery;
 
-use crate::parked::ShardPeer;
+use crate::requester::ShardPeer;
 use callbacks::Callbacks;
-use context::changes_in_flight::ChangesInFlight;
-use context::counters::Tally;
-use context::pseudo_fs::PseudoTree;
+use context::{changes_in_flight::ChangesInFlight, counters::Tally, pseudo_fs::PseudoTree};
 use interpreter::suspended::SuspendedCompounds;
-use local::delegated_exports::DelegatedExports;
-use local::watched_files::WatchedFiles;
+use local::{delegated_exports::DelegatedExports, watched_files::WatchedFiles};
 use recovery::grace::Recovery;
 use session::{CertificateNames, Client, Clients, NameKey, Sessions, SlotInUse};
-use shards::channel::HomeEnd;
-use shards::slot_lease::Borrowed;
+use shards::{channel::HomeEnd, slot_lease::Borrowed};
 use stag_nfs_store::{Answered, LISTING_MAX, Store, TRANSFER_MAX, log_rate::EventRate};
 use stag_nfs4_state::{ClientKey, DelegationPolicy, StateKey, StateLimits, StateTables};
 

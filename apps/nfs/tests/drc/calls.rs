@@ -1,7 +1,7 @@
 //! Each procedure, each way to retransmit a call, and calls that are no retransmissions.
 
 use crate::drc::world::{Loss, Way, World, status};
-use stag_nfs::drc::AGE_MAX;
+use stag_nfs::reply_cache::AGE_MAX;
 use stag_protocol::{
     nfs::{
         Bulk,

@@ -5,7 +5,7 @@ use crate::drc::{
     world::{encode, exports, status},
 };
 use stag_engine::{Command, Config, Handle, Shard, clock::Clock, control, stats::Snapshot};
-use stag_nfs::{Gateway, GatewayReport, drc::CacheHandle};
+use stag_nfs::{Gateway, GatewayReport, reply_cache::CacheHandle};
 use stag_nfs_store::files::{Files, SharedFiles};
 use stag_protocol::{nfs::v3::Status, rpc::record::Fragment};
 use stag_sim::{Fabric, Faults};

@@ -2,7 +2,7 @@
 //! retransmit and reconnect at will.
 
 use stag_engine::{App, Call as Inbound, Cause, Config, Cx, PeerAddress, PeerId, Shard};
-use stag_nfs::{Gateway, GatewayReport, drc::CacheHandle};
+use stag_nfs::{Gateway, GatewayReport, reply_cache::CacheHandle};
 use stag_nfs_store::{
     exports::config::ExportConfig,
     files::{self, Files, SharedFiles},

@@ -67,7 +67,7 @@ use stag_engine::{
 use stag_fabrics::{FabricAddress, Sharing};
 use stag_nfs::{
     ConnectionPolicy, GatewayReport, MountList,
-    drc::CacheHandle,
+    reply_cache::CacheHandle,
     serve::{ConnectionShare, ServeShard, Started, StoreSource},
 };
 use stag_verbs::Outages;

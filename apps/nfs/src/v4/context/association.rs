@@ -17,9 +17,8 @@ use stag_protocol::nfs::v4::{SessionId, Status4, Verifier4};
 
 use super::CompoundContext;
 use crate::{
-    drc::CallSource,
-    parked::{Requester, ShardPeer},
     records::OriginMark,
+    requester::{CallSource, Requester, ShardPeer},
     v4::{
         Nfs4,
         session::{CertificateNames, Client, Host, NewClient, mark_of},

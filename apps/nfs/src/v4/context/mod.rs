@@ -28,16 +28,15 @@ use super::{
     session::{Principal, SlotInUse},
 };
 use crate::{
-    drc::CallSource,
-    parked::{BufferLimits, Requester, ShardPeer},
+    data_counts::DataCounts,
     reply::ReplyWriter,
-    report::DataCounts,
+    requester::{BufferLimits, CallSource, Requester, ShardPeer},
 };
+use filehandle::Node;
+use placement::ShardContext;
+use replay_log::ReplayLog;
+use saved_arguments::SavedArguments;
 use stag_nfs_store::{Caller, Failed, ReadTicket, Store};
-use {
-    filehandle::Node, placement::ShardContext, replay_log::ReplayLog,
-    saved_arguments::SavedArguments,
-};
 
 /// Reason for which an operation does not return NFS4_OK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

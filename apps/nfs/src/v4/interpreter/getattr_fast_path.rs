@@ -17,7 +17,7 @@ use stag_protocol::{
 
 use super::request_len;
 use crate::{
-    parked::{OWN, ShardPeer},
+    requester::{OWN, ShardPeer},
     v4::{
         Nfs4,
         attributes::{USUAL_WORDS, emit_usual},

@@ -29,10 +29,9 @@ use super::{
     },
 };
 use crate::{
-    drc::CallSource,
-    parked::{OWN, Requester},
+    data_counts::DataCounts,
     reply::ReplyWriter,
-    report::DataCounts,
+    requester::{CallSource, OWN, Requester},
 };
 use stag_nfs_store::{Caller, Store};
 use suspended::CompoundId;

@@ -12,8 +12,8 @@ use super::{
     suspended::{CompoundId, SuspendedCompound},
 };
 use crate::{
-    parked::Requester,
-    report::DataCounts,
+    data_counts::DataCounts,
+    requester::Requester,
     v4::{
         Nfs4,
         context::{

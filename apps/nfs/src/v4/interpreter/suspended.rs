@@ -12,9 +12,8 @@
 
 use super::Progress;
 use crate::{
-    drc::CallSource,
-    parked::{BufferLimits, Requester, ShardPeer},
     reply::ReplyWriter,
+    requester::{BufferLimits, CallSource, Requester, ShardPeer},
     v4::{
         CompoundOutcome, Nfs4, WaitFor,
         context::{
@@ -286,7 +285,7 @@ impl SuspendedCompounds {
     }
 }
 
-/// Returns true if a host that has `held` places may have one more: each host leaves places to
+/// Returns true if a host that has `admission` places may have one more: each host leaves places to
 /// others, as in the [tables of state](stag_nfs4_state).
 const fn has_share(held: usize, free: usize) -> bool {
     held < free

@@ -27,10 +27,9 @@ use stag_protocol::nfs::v4::{Stateid, Status4};
 
 use super::record_writer::{AfterRecord, RecordQueue};
 use crate::{
-    drc::CallSource,
-    parked::{Requester, ShardPeer},
     records::{Boot, ClientRecord, RecordChange, RecordKeeper, RecordedPrincipal},
     reply::ReplyWriter,
+    requester::{CallSource, Requester, ShardPeer},
     v4::{
         Nfs4, milliseconds,
         session::{Client, NewClient, Principal, RecordPhase, SlotInUse},

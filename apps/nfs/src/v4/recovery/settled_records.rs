@@ -5,9 +5,9 @@ use stag_protocol::rpc::ReplyHeader;
 
 use super::{grace::HeldReply, record_writer::AfterRecord};
 use crate::{
-    parked::OWN,
     records::RecordChange,
     reply::ReplyWriter,
+    requester::OWN,
     v4::{
         Nfs4,
         session::{CLIENTS, RecordPhase, SlotInUse, reply_data::take_data_out},

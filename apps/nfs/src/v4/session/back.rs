@@ -6,7 +6,7 @@
 
 use stag_engine::Time;
 
-use crate::parked::ShardPeer;
+use crate::requester::ShardPeer;
 use stag_nfs4_state::{AttributeOrder, ClientKey, LockNotice, RecallOrder};
 
 /// Limit of slots used in a back channel.

@@ -3,7 +3,7 @@
 //! over any other connection is first checked by its origin.
 
 use super::BOUND_MAX;
-use crate::parked::ShardPeer;
+use crate::requester::ShardPeer;
 
 /// The latest connections that were associated with a session, the oldest first.
 #[derive(Debug, Default)]

@@ -39,7 +39,7 @@ impl Nfs4 {
             let owner = self.clients.get(session.client).map(|client| &*client.owner);
             let owner = owner.unwrap_or_default();
             let (busy_slots, slots) = session.slots();
-            let at = |at: crate::parked::ShardPeer| BoundConnection {
+            let at = |at: crate::requester::ShardPeer| BoundConnection {
                 shard: usize::from(at.shard),
                 peer: at.peer,
             };

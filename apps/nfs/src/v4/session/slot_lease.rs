@@ -286,7 +286,7 @@ impl Sessions {
 mod tests {
     use super::*;
     use crate::{
-        parked::ShardPeer,
+        requester::ShardPeer,
         v4::session::{NameKey, Principal, SequenceFacts, SlotVerdict},
     };
     use stag_engine::{PeerAddress, PeerId};

@@ -5,7 +5,7 @@ use stag_protocol::nfs::v4::{
     state::{Slot, SlotCall, SlotStep, SlotTable},
 };
 
-use crate::parked::ShardPeer;
+use crate::requester::ShardPeer;
 
 pub(in crate::v4) use super::slot_lease::{ArrivalHistory, SlotOwner};
 pub(crate) use super::slot_lease::{BegunSlot, LeasedSession, UsedSlots};
@@ -434,7 +434,7 @@ mod tests {
         let session = size_of::<SessionPlace>()
             + size_of::<Session>()
             + size_of::<BackChannel>()
-            + BOUND_MAX * size_of::<crate::parked::ShardPeer>();
+            + BOUND_MAX * size_of::<crate::requester::ShardPeer>();
         // Its owner's name is stored in the record, and in the list of owners.
         let client = client::RECORD_LEN + 2 * 1_024;
         // Plus eight callbacks that await their outcome.

@@ -37,8 +37,7 @@ use super::{
     shared_flags::SharedFlags,
 };
 use crate::{
-    drc::CallSource,
-    parked::{Requester, ShardPeer},
+    requester::{CallSource, Requester, ShardPeer},
     v4::{
         context::{placement::FORWARDED_MAX, state_calls::file_id},
         interpreter::CallFacts,

@@ -14,7 +14,7 @@ use super::{
     shared_flags::Conflicts,
 };
 use crate::{
-    parked::{OWN, Requester, ShardPeer},
+    requester::{OWN, Requester, ShardPeer},
     v4::{Nfs4, callbacks::call_over, context::placement::ForwardedReply},
 };
 

@@ -1,8 +1,7 @@
 //! The letters between shards (`channel`): each owns its data, which is copied once.
 
 use crate::{
-    drc::CallSource,
-    parked::{Requester, ShardPeer},
+    requester::{CallSource, Requester, ShardPeer},
     v4::{
         context::placement::{FORWARDED_MAX, ForwardedReply, HomeRequest},
         interpreter::CallFacts,

@@ -2,7 +2,7 @@
 
 use super::{slot_lease::Borrowed, state_cache::IoAbout};
 use crate::{
-    drc::CallSource,
+    requester::CallSource,
     v4::{
         Nfs4, Placement, ShardContext,
         context::{

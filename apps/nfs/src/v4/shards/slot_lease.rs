@@ -37,7 +37,7 @@ use super::{
     state_cache::StateCache,
 };
 use crate::{
-    parked::{Requester, ShardPeer},
+    requester::{Requester, ShardPeer},
     v4::{
         Nfs4,
         context::{CompoundContext, OpResult, state_calls::file_id},

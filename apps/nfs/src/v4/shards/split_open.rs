@@ -17,7 +17,7 @@ use super::{
     messages::{ForwardedCompound, Unread},
 };
 use crate::{
-    drc::CallSource,
+    requester::CallSource,
     v4::{
         Nfs4,
         context::{

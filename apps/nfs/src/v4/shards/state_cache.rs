@@ -8,7 +8,7 @@
 //! completes the requests that it has admitted, and confirms: the client is unsettled then.
 
 use crate::{
-    parked::ShardPeer,
+    requester::ShardPeer,
     v4::{
         Nfs4,
         context::{CompoundContext, OpResult, state_calls::file_id},

@@ -10,13 +10,15 @@ use stag_protocol::{
 
 use super::{
     CallTarget, Gateway, NoMessage,
-    held::Started,
-    short::{conclude_short, write_header},
+    admission::Started,
+    inline_reply::{conclude_short, write_header},
 };
 use crate::{
-    deferred::{Deferred, DeferredRead},
-    drc::CallSource,
-    parked::{CallMemories, OWN, ParkedCall, Requester},
+    pending::{
+        call::{CallMemories, PendingCall},
+        deferred_reads::{Deferred, DeferredRead},
+    },
+    requester::{CallSource, OWN, Requester},
     v4::{
         CallFacts, CompoundCall, CompoundId, CompoundOutcome, ForwardedCompound, Nfs4, Nfs4Config,
         Nfs4Records, NoReply, Resumption, ShardContext, ShortCompound, StoreWait, WaitFor,
@@ -243,7 +245,7 @@ impl<S: Store> Gateway<S> {
     /// Means by which a compound can wait.
     pub(super) fn means(&self) -> WaitMeans {
         let read_ticket = if S::MAY_WAIT { self.reads.next_ticket() } else { None };
-        WaitMeans { read_ticket, limits: self.parked.limits() }
+        WaitMeans { read_ticket, limits: self.pending.limits() }
     }
 
     /// Fulfils the wishes of a compound, until it is complete or waits.
@@ -366,7 +368,7 @@ impl<S: Store> Gateway<S> {
     ) -> Option<Answered> {
         let caller = self.nfs4.as_ref().and_then(|nfs4| nfs4.caller_of(id))?;
         let is_harmless = operation.is_harmless();
-        let parked = ParkedCall {
+        let pending = PendingCall {
             requester: None,
             xid: Xid(0),
             procedure: None,
@@ -380,16 +382,16 @@ impl<S: Store> Gateway<S> {
             memories: CallMemories::default(),
         };
         let call = StoreCall { caller, operation, room: None, payload: None };
-        match self.start_or_hold(cx, parked, call, payload) {
+        match self.start_or_queue(cx, pending, call, payload) {
             Started::Later => None,
-            Started::Done(parked, done) => Some(answered(parked, done)),
+            Started::Done(pending, done) => Some(answered(pending, done)),
             Started::Refused(..) | Started::NoPlace(..) => Some(Answered::failed(Status::Jukebox)),
         }
     }
 }
 
 /// The answer of a completed call, with the memory that was lent for it.
-pub(super) fn answered(parked: ParkedCall, done: StoreCallDone) -> Answered {
+pub(super) fn answered(pending: PendingCall, done: StoreCallDone) -> Answered {
     let StoreCallDone { call, outcome, .. } = done;
-    Answered::new(outcome, parked.memories.regain(call))
+    Answered::new(outcome, pending.memories.regain(call))
 }

@@ -55,7 +55,7 @@ impl DeferredReads {
     }
 
     /// Returns true while a ticket is in use, whose result comes from another thread.
-    pub(crate) const fn are_put_off(&self) -> bool {
+    pub(crate) const fn are_deferred(&self) -> bool {
         self.free.len() < TICKETS
     }
 
@@ -77,7 +77,7 @@ impl DeferredReads {
 
     /// A READ deferred before `began`, whose ticket stays in use.
     pub(crate) fn take_older(&mut self, began: Time) -> Option<Deferred> {
-        if !self.are_put_off() {
+        if !self.are_deferred() {
             return None;
         }
         let is_older = |deferred: &mut Deferred| deferred.began < began;

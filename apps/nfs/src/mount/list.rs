@@ -4,9 +4,11 @@
 //! in it, a restart clears it, and when it is full the oldest entry is dropped. Mounts made by a
 //! helper, for an export whose calls may block, are not listed.
 
-use std::collections::VecDeque;
-use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::VecDeque,
+    net::IpAddr,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 use stag_engine::PeerAddress;
 

@@ -2,11 +2,12 @@
 //! over any transport.
 //!
 //! Between two calls it keeps only its counters and the replies that a client may ask for again
-//! ([`crate::drc`]). Each call is answered before the next one is looked at, with three exceptions:
-//! the replies of its client are still on another shard, a disk has to supply the data of a READ
-//! ([`stag_nfs_store::helpers`]), or the call waits for the store (`put_off`). Small results of
-//! procedures that change nothing are written in place in the send buffer. For any other reply, the
-//! message is reserved before the procedure runs, so that every change made can be answered.
+//! ([`crate::reply_cache`]). Each call is answered before the next one is looked at, with three
+//! exceptions: the replies of its client are still on another shard, a disk has to supply the data
+//! of a READ ([`stag_nfs_store::helpers`]), or the call waits for the store (`begin_call`). Small
+//! results of procedures that change nothing are written in place in the send buffer. For any other
+//! reply, the message is reserved before the procedure runs, so that every change made can be
+//! answered.
 
 use std::sync::Arc;
 
@@ -17,36 +18,36 @@ use stag_pools::Buf;
 use stag_protocol::{
     nfs::{
         mount,
-        v3::{self, GetAttrArgs, Procedure, ReadArgs, Status},
+        v3::{self, GetAttrArgs, Procedure, ReadArgs},
     },
     rpc::{Accepted, CallHeader, ReplyHeader},
 };
 
-mod forwarded;
-mod held;
-mod lending;
+mod admission;
+mod begin_call;
+mod compounds;
+pub(crate) mod connection_policy;
+mod dispatch;
+mod finish_call;
+mod inline_reply;
 mod mounts;
-mod nfs4;
 mod peers;
-mod put_off;
-mod reads;
-mod route;
-mod short;
+mod shards;
 
 use crate::{
-    deferred::DeferredReads,
-    drc::{self, CacheHandle, CacheVerdict, CallSource, ShardCache, WaitingCall},
-    mounted::MountList,
-    parked::{BufferLimits, OWN, ParkedCalls, ShardPeer},
-    reply::{ReplyWriter, ShortResults},
+    mount::list::MountList,
+    pending::{deferred_reads::DeferredReads, table::PendingCalls},
+    reply::ReplyWriter,
+    reply_cache::{self, CacheHandle, CacheVerdict, ShardCache, WaitingCall},
     report::{GatewayCounters, GatewayReport},
+    requester::{BufferLimits, CallSource, OWN, ShardPeer},
     v3::CallMemory,
     v4::{ArrivalEnd, BegunSlot, Nfs4},
 };
+use begin_call::CallToBegin;
+use dispatch::{CallTarget, ServedVersions, route};
+use inline_reply::write_header;
 use peers::ConnectedPeers;
-use put_off::PutOff;
-use route::{CallTarget, ServedVersions, route};
-use short::{conclude_short, write_header};
 use stag_nfs_store::{Effort, Procedures as _, Store, TRANSFER_MAX, files::Files};
 
 // The data of a READ or WRITE fit one buffer of the pool, and a call with that much is pulled.
@@ -59,7 +60,7 @@ pub struct Gateway<S = Files> {
     counters: GatewayCounters,
     cache: ShardCache,
     reads: DeferredReads,
-    parked: ParkedCalls,
+    pending: PendingCalls,
     peers: ConnectedPeers,
     mounts: Arc<MountList>,
     /// Version 3 is served.
@@ -92,13 +93,13 @@ impl<S: Store> Gateway<S> {
     /// The gateway to one store.
     pub fn new(store: S) -> Self {
         let counters = GatewayCounters::new(store.verifier());
-        let cache = ShardCache::new(CacheHandle::alone(), drc::REPLIES);
+        let cache = ShardCache::new(CacheHandle::alone(), reply_cache::REPLIES);
         Self {
             store,
             counters,
             cache,
             reads: DeferredReads::new(),
-            parked: ParkedCalls::new(BufferLimits::of(config::Config::default().slots)),
+            pending: PendingCalls::new(BufferLimits::of(config::Config::default().slots)),
             peers: ConnectedPeers::default(),
             mounts: Arc::default(),
             serves_3: true,
@@ -114,7 +115,7 @@ impl<S: Store> Gateway<S> {
     /// buffers; `slots` is from the shard's configuration.
     #[must_use]
     pub fn with_slots(mut self, slots: [usize; 3]) -> Self {
-        self.parked = ParkedCalls::new(BufferLimits::of(slots));
+        self.pending = PendingCalls::new(BufferLimits::of(slots));
         self
     }
 
@@ -126,7 +127,7 @@ impl<S: Store> Gateway<S> {
     }
 
     /// Returns the cost of the duplicate request cache.
-    pub const fn duplicates(&self) -> drc::ReplyCacheBudget {
+    pub const fn duplicates(&self) -> reply_cache::ReplyCacheBudget {
         self.cache.budget()
     }
 
@@ -162,7 +163,7 @@ impl<S: Store> Gateway<S> {
             Ok(CallTarget::Mount(procedure)) => {
                 match mount::Call::parse(procedure, call.arguments.clone()) {
                     Ok(mount::Call::Mnt(path)) if S::MAY_WAIT && self.store.mount_waits() => {
-                        return self.put_off_mount(cx, source, header, path.0);
+                        return self.begin_mount(cx, source, header, path.0);
                     }
                     Ok(call) => self.mount(cx, source, header, &call),
                     Err(_) => return self.refuse(cx, call.id, header.reply(Accepted::GarbageArgs)),
@@ -173,7 +174,7 @@ impl<S: Store> Gateway<S> {
                 match call.arguments.clone().whole::<ReadArgs>() {
                     Ok(args) if S::MAY_WAIT && self.store.waits(&args.file, Effort::Plain) => {
                         let (call, pulled) = (&v3::Call::Read(args), call.pulled);
-                        return self.put_off(cx, PutOff { source, header, call, pulled });
+                        return self.begin_call(cx, CallToBegin { source, header, call, pulled });
                     }
                     Ok(args) => return self.read(cx, source, header, &args),
                     Err(_) => return self.refuse(cx, call.id, header.reply(Accepted::GarbageArgs)),
@@ -183,7 +184,7 @@ impl<S: Store> Gateway<S> {
                 match call.arguments.clone().whole::<GetAttrArgs>() {
                     Ok(args) if S::MAY_WAIT && self.store.waits(&args.object, Effort::Plain) => {
                         let (call, pulled) = (&v3::Call::GetAttr(args), call.pulled);
-                        return self.put_off(cx, PutOff { source, header, call, pulled });
+                        return self.begin_call(cx, CallToBegin { source, header, call, pulled });
                     }
                     Ok(args) => return self.getattr(cx, source, header, &args),
                     Err(_) => return self.refuse(cx, call.id, header.reply(Accepted::GarbageArgs)),
@@ -200,9 +201,10 @@ impl<S: Store> Gateway<S> {
                 match v3::Call::parse(procedure, call.arguments.clone()) {
                     Ok(nfs) if self.waits(&nfs) => {
                         let pulled = call.pulled;
-                        return self.put_off(cx, PutOff { source, header, call: &nfs, pulled });
+                        return self
+                            .begin_call(cx, CallToBegin { source, header, call: &nfs, pulled });
                     }
-                    Ok(nfs) if drc::is_kept(procedure) => {
+                    Ok(nfs) if reply_cache::is_kept(procedure) => {
                         return self.nfs_once(cx, source, header, &nfs);
                     }
                     Ok(nfs) if crate::v3::is_small(procedure) => {
@@ -237,50 +239,6 @@ impl<S: Store> Gateway<S> {
         let status = crate::v3::answer(self.store.now(), data, memory, call, &mut reply);
         self.counters.count_nfs(call.procedure(), status);
         Some(reply.finish())
-    }
-
-    /// Answers a call whose results are [small](crate::v3::is_small): they are written in place in
-    /// the send buffer.
-    fn nfs_small(
-        &mut self,
-        cx: &mut Cx<'_>,
-        source: CallSource,
-        header: &CallHeader<'_>,
-        call: &v3::Call<'_>,
-    ) -> Result<Answer, NoMessage> {
-        let (id, caller) = (source.id, self.caller(source, header));
-        self.store.now().act_as(&caller);
-        let Self { store, counters, is_flush_failing, .. } = self;
-        let mut status = Status::Ok;
-        let written = cx.try_answer_short(id, header.reply(Accepted::Success), |writer| {
-            let mut results = ShortResults::new(writer);
-            status = crate::v3::answer_small(store.now(), &mut counters.data, call, &mut results);
-            // The reply may be sent at once, with a handle in it.
-            write_index(store, counters, is_flush_failing);
-            results.finish()
-        });
-        counters.count_nfs(call.procedure(), status);
-        conclude_short(cx, id, header, written)
-    }
-
-    /// [`nfs_small`](Self::nfs_small) of a GETATTR.
-    fn getattr(
-        &mut self,
-        cx: &mut Cx<'_>,
-        source: CallSource,
-        header: &CallHeader<'_>,
-        args: &GetAttrArgs,
-    ) -> Result<Answer, NoMessage> {
-        let (id, caller) = (source.id, self.caller(source, header));
-        self.store.now().act_as(&caller);
-        let mut status = Status::Ok;
-        let written = cx.try_answer_short(id, header.reply(Accepted::Success), |writer| {
-            let mut results = ShortResults::new(writer);
-            status = crate::v3::getattr(self.store.now(), args, &mut results);
-            results.finish()
-        });
-        self.counters.count_nfs(Procedure::GetAttr, status);
-        conclude_short(cx, id, header, written)
     }
 
     /// As [`nfs`](Self::nfs), but a retransmitted call gets its first reply.
@@ -358,7 +316,7 @@ impl<S: Store> Gateway<S> {
             let source = CallSource::own(id, peer, from);
             let answer = if self.waits(&call) {
                 let pulled = Pulled::default();
-                self.put_off(cx, PutOff { source, header: &header, call: &call, pulled })
+                self.begin_call(cx, CallToBegin { source, header: &header, call: &call, pulled })
             } else {
                 self.carry_out_once(cx, source, &header, &call).ok_or(NoMessage::Dropped)
             };
@@ -425,8 +383,8 @@ impl<S: Store> App for Gateway<S> {
 
     fn wants_idle_passes(&self) -> bool {
         self.cache.has_work()
-            || self.reads.are_put_off()
-            || self.parked.are_under_way()
+            || self.reads.are_deferred()
+            || self.pending.are_under_way()
             || self.nfs4.as_ref().is_some_and(|nfs4| nfs4.has_work())
             || self.arrival.as_ref().is_some_and(|arrival| arrival.has_work())
             || self.store.wants_idle_passes()
@@ -459,7 +417,7 @@ impl<S: Store> App for Gateway<S> {
     fn on_peer_down(&mut self, _cx: &mut Cx<'_>, peer: PeerId, _cause: Cause) {
         self.cache.forget(peer);
         self.reads.forget(peer);
-        self.parked.forget(peer);
+        self.pending.forget(peer);
         self.peers.remove(peer);
         if let Some(nfs4) = &mut self.nfs4 {
             nfs4.forget_peer(ShardPeer { shard: OWN, peer });

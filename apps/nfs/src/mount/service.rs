@@ -1,6 +1,6 @@
 //! MOUNT version 3: maps an export's name to its file handle (RFC 1813 §5).
 //!
-//! DUMP lists the recorded mounts ([`crate::mounted`]): a hint for people, on which nothing depends
+//! DUMP lists the recorded mounts ([`super::list`]): a hint for people, on which nothing depends
 //! (RFC 1813 §5.2.2).
 
 use stag_engine::PeerAddress;
@@ -13,10 +13,8 @@ use stag_protocol::{
     xdr::{Codec, NoRoom, Reader, padded},
 };
 
-use crate::{
-    mounted::{MountEntry, MountList},
-    reply::ReplyWriter,
-};
+use super::list::{MountEntry, MountList};
+use crate::reply::ReplyWriter;
 use stag_nfs_store::{Procedures as _, Store};
 
 /// AUTH_SYS and AUTH_NONE, as a counted array: the flavors of every export.

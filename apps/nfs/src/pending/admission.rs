@@ -13,14 +13,14 @@ use std::{
 
 use stag_engine::{PeerId, Time, config};
 
-use crate::parked::ParkedCall;
+use super::call::PendingCall;
 use stag_nfs_store::StoreCall;
 
 /// Time after which a call that was not started is dropped.
 pub(crate) const UNSTARTED_MAX: Duration = Duration::from_secs(2);
 /// Queued calls of a shard, and of one connection.
-const HELD_MAX: usize = 512;
-const HELD_OF_PEER: usize = 128;
+const QUEUED_MAX: usize = 512;
+const QUEUED_OF_PEER: usize = 128;
 
 /// The scarcest resource that a call needs in addition to its ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +44,8 @@ impl Need {
 
 /// A queued call. No memory is lent yet.
 #[derive(Debug)]
-pub(crate) struct HeldCall {
-    pub(crate) parked: ParkedCall,
+pub(crate) struct QueuedCall {
+    pub(crate) pending: PendingCall,
     pub(crate) call: StoreCall,
     /// The connection that it counts against.
     peer: Option<PeerId>,
@@ -53,23 +53,23 @@ pub(crate) struct HeldCall {
 
 /// The queued calls of one shard, by need.
 #[derive(Debug, Default)]
-pub(crate) struct HeldCalls {
-    ticket: VecDeque<HeldCall>,
-    medium: VecDeque<HeldCall>,
-    large: VecDeque<HeldCall>,
+pub(crate) struct AdmissionQueue {
+    ticket: VecDeque<QueuedCall>,
+    medium: VecDeque<QueuedCall>,
+    large: VecDeque<QueuedCall>,
     of_peer: HashMap<PeerId, usize>,
 }
 
-impl HeldCalls {
-    fn all(&self) -> [&VecDeque<HeldCall>; 3] {
+impl AdmissionQueue {
+    fn all(&self) -> [&VecDeque<QueuedCall>; 3] {
         [&self.ticket, &self.medium, &self.large]
     }
 
-    fn all_mut(&mut self) -> [&mut VecDeque<HeldCall>; 3] {
+    fn all_mut(&mut self) -> [&mut VecDeque<QueuedCall>; 3] {
         [&mut self.ticket, &mut self.medium, &mut self.large]
     }
 
-    fn queue(&mut self, need: Need) -> &mut VecDeque<HeldCall> {
+    fn queue(&mut self, need: Need) -> &mut VecDeque<QueuedCall> {
         match need {
             Need::Ticket => &mut self.ticket,
             Need::Medium => &mut self.medium,
@@ -88,32 +88,32 @@ impl HeldCalls {
     }
 
     /// The callers of the queued calls.
-    pub(crate) fn calls(&mut self) -> impl Iterator<Item = &mut ParkedCall> {
-        self.all_mut().into_iter().flatten().map(|held| &mut held.parked)
+    pub(crate) fn calls(&mut self) -> impl Iterator<Item = &mut PendingCall> {
+        self.all_mut().into_iter().flatten().map(|held| &mut held.pending)
     }
 
     /// Queues a call that changes nothing; returns it when too many wait.
     #[allow(clippy::result_large_err, reason = "a call that cannot wait goes back as it came")]
     pub(crate) fn hold(
         &mut self,
-        parked: ParkedCall,
+        pending: PendingCall,
         call: StoreCall,
-    ) -> Result<(), (ParkedCall, StoreCall)> {
-        let peer = parked.requester.map(|requester| requester.peer);
+    ) -> Result<(), (PendingCall, StoreCall)> {
+        let peer = pending.requester.map(|requester| requester.peer);
         let of_peer = peer.and_then(|peer| self.of_peer.get(&peer).copied()).unwrap_or_default();
         let all: usize = self.all().into_iter().map(VecDeque::len).sum();
-        if all >= HELD_MAX || of_peer >= HELD_OF_PEER {
-            return Err((parked, call));
+        if all >= QUEUED_MAX || of_peer >= QUEUED_OF_PEER {
+            return Err((pending, call));
         }
         if let Some(peer) = peer {
             self.of_peer.insert(peer, of_peer + 1);
         }
-        self.queue(Need::of(&call)).push_back(HeldCall { parked, call, peer });
+        self.queue(Need::of(&call)).push_back(QueuedCall { pending, call, peer });
         Ok(())
     }
 
     /// Takes the first call with this need.
-    pub(crate) fn pop(&mut self, need: Need) -> Option<HeldCall> {
+    pub(crate) fn pop(&mut self, need: Need) -> Option<QueuedCall> {
         let held = self.queue(need).pop_front()?;
         self.uncount(held.peer);
         Some(held)
@@ -121,12 +121,12 @@ impl HeldCalls {
 
     /// Queues a call again, as the last one with its need: it may be only its connection that gets
     /// no buffer.
-    pub(crate) fn put_back(&mut self, parked: ParkedCall, call: StoreCall) {
-        let peer = parked.requester.map(|requester| requester.peer);
+    pub(crate) fn put_back(&mut self, pending: PendingCall, call: StoreCall) {
+        let peer = pending.requester.map(|requester| requester.peer);
         if let Some(peer) = peer {
             *self.of_peer.entry(peer).or_default() += 1;
         }
-        self.queue(Need::of(&call)).push_back(HeldCall { parked, call, peer });
+        self.queue(Need::of(&call)).push_back(QueuedCall { pending, call, peer });
     }
 
     fn uncount(&mut self, peer: Option<PeerId>) {
@@ -141,12 +141,12 @@ impl HeldCalls {
 
     /// The arrival time of the oldest call.
     pub(crate) fn oldest(&self) -> Option<Time> {
-        self.all().into_iter().flatten().map(|held| held.parked.began).min()
+        self.all().into_iter().flatten().map(|held| held.pending.began).min()
     }
 
     /// Takes a call that has waited too long.
-    pub(crate) fn pop_older(&mut self, now: Time) -> Option<HeldCall> {
-        let is_over = |held: &HeldCall| now.since(held.parked.began) >= UNSTARTED_MAX;
+    pub(crate) fn pop_older(&mut self, now: Time) -> Option<QueuedCall> {
+        let is_over = |held: &QueuedCall| now.since(held.pending.began) >= UNSTARTED_MAX;
         let found = self.all_mut().into_iter().find_map(|queue| {
             let place = queue.iter().position(is_over)?;
             queue.remove(place)

@@ -12,9 +12,9 @@
 //! even without a guard: a repeated truncation would discard data written meanwhile.
 //!
 //! **Calls in flight in a store** are identified by the same key, whatever their procedure
-//! (`parked`): a duplicate is not executed concurrently with the first. While a change is in flight
-//! its client's replies stay on the shard, and its reply is then cached as above; a WRITE's and a
-//! COMMIT's only if no caller was left to take it.
+//! (`pending`): a duplicate is not executed concurrently with the first. While a change is in
+//! flight its client's replies stay on the shard, and its reply is then cached as above; a WRITE's
+//! and a COMMIT's only if no caller was left to take it.
 //!
 //! **Identity of calls**: `key`. **Retention**: `cache`, until [`REPLIES`] newer ones or
 //! [`AGE_MAX`]. The cache is in memory: after a crash of the server a repeated REMOVE gets
@@ -28,14 +28,13 @@
 
 mod cache;
 mod key;
+mod owners;
 mod report;
-mod slot_owners;
 
+use crate::requester::CallSource;
 use std::{collections::VecDeque, fmt, time::Duration};
 
-use stag_engine::{
-    CallId, Cx, HEAD_ROOM, PeerAddress, PeerId, RemoteCaller, Time, TurnHolder, config,
-};
+use stag_engine::{CallId, Cx, HEAD_ROOM, PeerAddress, PeerId, Time, config};
 use stag_pools::Buf;
 use stag_protocol::{
     nfs::v3::{self, Procedure},
@@ -44,15 +43,15 @@ use stag_protocol::{
 };
 
 pub use cache::AGE_MAX;
+pub use owners::CacheHandle;
 pub use report::Duplicates;
-pub use slot_owners::CacheHandle;
 
 pub(crate) use cache::{CacheVerdict, ReplyTicket};
 pub(crate) use key::CallKey;
 
 use cache::{KeptAt, ReplyCache};
 use key::{CacheClient, CallKeys};
-use slot_owners::{CacheMail, SLOTS, SlotLocation};
+use owners::{CacheMail, SLOTS, SlotLocation};
 
 /// Replies that one shard caches.
 pub const REPLIES: usize = 4_096;
@@ -97,33 +96,6 @@ impl fmt::Display for ReplyCacheBudget {
             self.replies,
             AGE_MAX.as_secs()
         )
-    }
-}
-
-/// A call whose caller waits for the answer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CallSource {
-    pub(crate) id: CallId,
-    pub(crate) peer: PeerId,
-    /// The caller's address.
-    pub(crate) from: PeerAddress,
-    /// Shard of the connection, as in [`ShardPeer`](crate::parked::PeerAt).
-    pub(crate) shard: u16,
-}
-
-impl CallSource {
-    /// A call over a connection of this gateway.
-    pub(crate) const fn own(id: CallId, peer: PeerId, from: PeerAddress) -> Self {
-        Self { id, peer, from, shard: crate::parked::OWN }
-    }
-
-    /// The connection whose turn the call takes.
-    pub(crate) const fn turn_holder(&self) -> TurnHolder {
-        let Self { peer, from, shard, .. } = *self;
-        match shard {
-            crate::parked::OWN => TurnHolder::Here(peer),
-            shard => TurnHolder::Elsewhere(RemoteCaller { from, shard, peer }),
-        }
     }
 }
 

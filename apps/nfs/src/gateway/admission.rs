@@ -1,15 +1,19 @@
-//! Start of calls in the store, and calls that wait for a place ([`HeldCalls`](crate::held)).
+//! Start of calls in the store, and calls that wait for a place
+//! ([`AdmissionQueue`](crate::pending::admission)).
 
 use stag_engine::{Answer, Cx};
 use stag_pools::Extent;
 
 use super::{
     Gateway, NoMessage,
-    lending::{lend, take_back},
+    begin_call::{lend, take_back},
 };
 use crate::{
-    held::{HeldCall, Need},
-    parked::{ParkedCall, Requester},
+    pending::{
+        admission::{Need, QueuedCall},
+        call::PendingCall,
+    },
+    requester::Requester,
     v4::WaitResult,
 };
 use stag_nfs_store::{Begun, Store, StoreCall, StoreCallDone};
@@ -25,37 +29,37 @@ pub(super) enum Started {
     /// It is in progress, or waits for a place.
     Later,
     /// It is complete.
-    Done(ParkedCall, StoreCallDone),
+    Done(PendingCall, StoreCallDone),
     /// There is no ticket or no buffer for it. Nothing is lent.
-    NoPlace(ParkedCall, StoreCall),
+    NoPlace(PendingCall, StoreCall),
     /// The store takes no more of its kind. Nothing is lent.
-    Refused(ParkedCall, StoreCall),
+    Refused(PendingCall, StoreCall),
 }
 
 impl<S: Store> Gateway<S> {
     /// Begins a call, or queues it after calls that wait for the same resource.
-    pub(super) fn start_or_hold(
+    pub(super) fn start_or_queue(
         &mut self,
         cx: &Cx<'_>,
-        parked: ParkedCall,
+        pending: PendingCall,
         call: StoreCall,
         payload: Option<Extent>,
     ) -> Started {
-        let may_wait = parked.is_harmless && payload.is_none();
+        let may_wait = pending.is_harmless && payload.is_none();
         // A call that may not wait has to be begun now, or refused.
-        let started = match !may_wait || self.parked.waiting.has_none(Need::of(&call)) {
-            true => self.start(cx, parked, call, payload),
-            false => Started::NoPlace(parked, call),
+        let started = match !may_wait || self.pending.waiting.has_none(Need::of(&call)) {
+            true => self.start(cx, pending, call, payload),
+            false => Started::NoPlace(pending, call),
         };
-        let Started::NoPlace(parked, call) = started else { return started };
+        let Started::NoPlace(pending, call) = started else { return started };
         let held = match may_wait {
-            true => self.parked.waiting.hold(parked, call),
-            false => Err((parked, call)),
+            true => self.pending.waiting.hold(pending, call),
+            false => Err((pending, call)),
         };
         held.map_or_else(
-            |(parked, call)| {
+            |(pending, call)| {
                 self.counters.waiting.refused += 1;
-                Started::Refused(parked, call)
+                Started::Refused(pending, call)
             },
             |()| Started::Later,
         )
@@ -65,29 +69,29 @@ impl<S: Store> Gateway<S> {
     fn start(
         &mut self,
         cx: &Cx<'_>,
-        mut parked: ParkedCall,
+        mut pending: PendingCall,
         mut call: StoreCall,
         payload: Option<Extent>,
     ) -> Started {
-        let Some(ticket) = self.parked.next_ticket() else {
-            return Started::NoPlace(parked, call);
+        let Some(ticket) = self.pending.next_ticket() else {
+            return Started::NoPlace(pending, call);
         };
-        let is_lent = lend(cx, &mut parked, &mut call, payload).is_some();
-        if !is_lent || !self.parked.may_hold(&parked.memories) {
-            take_back(&mut parked, &mut call);
-            return Started::NoPlace(parked, call);
+        let is_lent = lend(cx, &mut pending, &mut call, payload).is_some();
+        if !is_lent || !self.pending.may_hold(&pending.memories) {
+            take_back(&mut pending, &mut call);
+            return Started::NoPlace(pending, call);
         }
         match self.store.begin(call, ticket) {
             Begun::Later => {
                 self.counters.waiting.put_off += 1;
-                self.parked.put(parked);
+                self.pending.put(pending);
                 Started::Later
             }
-            Begun::Done(done) => Started::Done(parked, done),
+            Begun::Done(done) => Started::Done(pending, done),
             Begun::Refused(mut call) => {
                 self.counters.waiting.refused += 1;
-                take_back(&mut parked, &mut call);
-                Started::Refused(parked, call)
+                take_back(&mut pending, &mut call);
+                Started::Refused(pending, call)
             }
         }
     }
@@ -100,26 +104,26 @@ impl<S: Store> Gateway<S> {
     }
 
     /// Begins waiting calls for which there are places now, first the calls that need no buffer.
-    pub(super) fn begin_held(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn begin_queued(&mut self, cx: &mut Cx<'_>) {
         for need in Need::ALL {
             let mut failures = 0;
             for _ in 0..ATTEMPTS {
-                if self.parked.next_ticket().is_none() {
+                if self.pending.next_ticket().is_none() {
                     return;
                 }
-                let Some(HeldCall { parked, call, .. }) = self.parked.waiting.pop(need) else {
+                let Some(QueuedCall { pending, call, .. }) = self.pending.waiting.pop(need) else {
                     break;
                 };
-                if !parked.is_awaited() {
+                if !pending.is_awaited() {
                     // It has had no effect, and its caller is gone.
                     continue;
                 }
-                match self.start(cx, parked, call, None) {
+                match self.start(cx, pending, call, None) {
                     Started::Later => {}
-                    Started::Done(parked, done) => self.tell(cx, parked, done),
-                    Started::Refused(parked, call) => self.tell_to_ask_again(cx, parked, call),
-                    Started::NoPlace(parked, call) => {
-                        self.parked.waiting.put_back(parked, call);
+                    Started::Done(pending, done) => self.tell(cx, pending, done),
+                    Started::Refused(pending, call) => self.tell_to_ask_again(cx, pending, call),
+                    Started::NoPlace(pending, call) => {
+                        self.pending.waiting.put_back(pending, call);
                         failures += 1;
                         if failures == FAILURES {
                             break;
@@ -131,10 +135,11 @@ impl<S: Store> Gateway<S> {
     }
 
     /// Answers calls that have waited too long with a request to retry.
-    pub(super) fn give_up_held(&mut self, cx: &mut Cx<'_>) {
-        while let Some(HeldCall { parked, call, .. }) = self.parked.waiting.pop_older(cx.now()) {
+    pub(super) fn give_up_queued(&mut self, cx: &mut Cx<'_>) {
+        while let Some(QueuedCall { pending, call, .. }) = self.pending.waiting.pop_older(cx.now())
+        {
             self.counters.waiting.withdrawn += 1;
-            self.tell_to_ask_again(cx, parked, call);
+            self.tell_to_ask_again(cx, pending, call);
         }
     }
 
@@ -142,15 +147,15 @@ impl<S: Store> Gateway<S> {
     pub(super) fn tell_to_ask_again(
         &mut self,
         cx: &mut Cx<'_>,
-        mut parked: ParkedCall,
+        mut pending: PendingCall,
         call: StoreCall,
     ) {
-        if let Some(compound) = parked.compound.take() {
-            drop(std::mem::take(&mut parked.memories).regain(call));
+        if let Some(compound) = pending.compound.take() {
+            drop(std::mem::take(&mut pending.memories).regain(call));
             return self.resume_compound(cx, compound, WaitResult::busy());
         }
-        let requester = parked.requester;
-        let answer = self.let_go(cx, parked, call);
+        let requester = pending.requester;
+        let answer = self.let_go(cx, pending, call);
         if let Some(Requester { id, peer, .. }) = requester {
             self.conclude(cx, id, peer, answer);
         }
@@ -160,11 +165,11 @@ impl<S: Store> Gateway<S> {
     pub(super) fn let_go(
         &mut self,
         cx: &Cx<'_>,
-        parked: ParkedCall,
+        pending: PendingCall,
         call: StoreCall,
     ) -> Result<Answer, NoMessage> {
-        self.end_change(&parked);
-        self.end(cx.now(), &parked, None);
-        self.turn_away(cx, parked, call)
+        self.end_change(&pending);
+        self.end(cx.now(), &pending, None);
+        self.turn_away(cx, pending, call)
     }
 }

@@ -13,13 +13,13 @@ use stag_protocol::{
 
 use super::{
     CallTarget, Gateway, NoMessage,
-    route::{ServedVersions, route},
+    dispatch::{ServedVersions, route},
 };
 use crate::{
     Nfs4Link, Nfs4Report, SessionState,
-    drc::{self, CallSource},
-    parked::{OWN, Requester, ShardPeer},
     reply::ReplyWriter,
+    reply_cache,
+    requester::{CallSource, OWN, Requester, ShardPeer},
     v4::{
         ArrivalEnd, AwaitedVerdict, CallFacts, CompoundCall, ConflictQuery, ForwardedCompound,
         FromHome, Nfs4, Placement, ShardContext, ToHome, WaitResult, call_over,
@@ -206,7 +206,8 @@ impl<S: Store> Gateway<S> {
         let nfs = v3::Call::parse(procedure, call.arguments.clone()).ok()?;
         let question = ConflictQuery::of(&nfs).filter(|asked| arrival.may_conflict(asked))?;
         let source = CallSource::own(call.id, call.peer, call.from);
-        let message = arrival.may_ask().then(|| drc::copy(cx, &call.header, &nfs)).flatten();
+        let message =
+            arrival.may_ask().then(|| reply_cache::copy(cx, &call.header, &nfs)).flatten();
         let Some(message) = message else {
             return Some(self.refuse_call(cx, &call.header, procedure, Status::Jukebox));
         };
@@ -299,7 +300,7 @@ impl<S: Store> Gateway<S> {
             while let Some((id, slots)) = self.nfs4.as_mut().and_then(|nfs4| nfs4.next_return()) {
                 arrival.give_back(id, slots);
             }
-            arrival.answer_announced(self.parked.are_under_way());
+            arrival.answer_announced(self.pending.are_under_way());
             arrival.send();
         }
     }
