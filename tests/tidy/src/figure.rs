@@ -84,6 +84,8 @@ pub fn all(tree: &SourceTree) -> Vec<Figure> {
         comments::riddles(tree),
         comments::bare_marks(tree),
         imports::circles(tree),
+        imports::room_circles(tree),
+        imports::upward(tree),
         made_files::planted_links(tree),
         names::lost(tree),
         pages::broken_links(tree),
