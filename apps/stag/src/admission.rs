@@ -1,6 +1,6 @@
 //! Admission of peers: by network, and where callers can name any user, by port (DESIGN D12).
 
-use crate::cidr;
+use crate::args::cidr;
 use ipnet::IpNet;
 use stag_engine::{Admission, Over, clock::Clock};
 use stag_nfs::ConnectionPolicy;

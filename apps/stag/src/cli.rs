@@ -2,6 +2,7 @@
 
 use crate::{
     accept::{self, options::AcceptOptions},
+    args::VERSION,
     bench::{self, options::BenchOptions},
     call::{self, options::CallOptions},
     check::{self, options::CheckOptions},
@@ -18,34 +19,7 @@ use crate::{
     tune::{self, options::TuneOptions},
 };
 use clap::{Parser, Subcommand};
-use stag_protocol::rpcrdma::{Version2, Versions};
 use std::ffi::OsString;
-
-/// The features of the build, as a literal for `concat!`.
-#[cfg(feature = "verbs")]
-macro_rules! features {
-    () => {
-        "verbs"
-    };
-}
-#[cfg(not(feature = "verbs"))]
-macro_rules! features {
-    () => {
-        "none"
-    };
-}
-
-/// The text of `--version`: also the commit, the features and the target of the build.
-pub const VERSION: &str = concat!(
-    env!("CARGO_PKG_VERSION"),
-    " (commit ",
-    env!("STAG_COMMIT"),
-    "; features: ",
-    features!(),
-    "; target: ",
-    env!("STAG_TARGET"),
-    ")"
-);
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -135,70 +109,10 @@ fn more(help: &'static str) -> &'static str {
     help.split_once("\n---\n").map_or("", |(_, more)| more.trim_end())
 }
 
-/// Versions of RPC-over-RDMA, as they are asked for.
-pub fn versions(text: &str) -> Result<Versions, &'static str> {
-    match text {
-        "1" => Ok(Versions::One),
-        "2" => Ok(Versions::Two(Version2::Directed)),
-        "1-2" => Ok(Versions::Both(Version2::Directed)),
-        "2-directed" => Ok(Versions::TwoDirected),
-        "1-2-directed" => Ok(Versions::BothDirected),
-        _ => Err("write 1, 2, 1-2, 2-directed or 1-2-directed"),
-    }
-}
-
-/// Returns the notation by which versions are asked for.
-pub const fn written(versions: Versions) -> &'static str {
-    match versions {
-        Versions::One => "1",
-        Versions::Two(_) => "2",
-        Versions::Both(_) => "1-2",
-        Versions::TwoDirected => "2-directed",
-        Versions::BothDirected => "1-2-directed",
-    }
-}
-
-/// Puts clap's complaint about `words` in one sentence that names the help of their subcommand.
-pub fn sentence(error: &clap::Error, command: &clap::Command, words: &[OsString]) -> String {
-    let help = helping(command, words);
-    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
-        let known: Vec<_> = shown.map(clap::Command::get_name).collect();
-        return format!("a command is missing: {}; see '{help} --help'", known.join(" or "));
-    }
-    let text = error.render().to_string();
-    let parts = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let parts = parts
-        .filter(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"));
-    let mut sentence = String::new();
-    for part in parts {
-        let part = part.strip_prefix("error: ").unwrap_or(part);
-        let joint = match sentence.chars().last() {
-            None => "",
-            Some(':') => " ",
-            Some(_) => "; ",
-        };
-        sentence.push_str(joint);
-        sentence.push_str(part.strip_prefix("tip: ").unwrap_or(part));
-    }
-    format!("{sentence}; see '{help} --help'")
-}
-
-/// The command that `words` lead to.
-fn helping(command: &clap::Command, words: &[OsString]) -> String {
-    let (mut found, mut name) = (command, command.get_name().to_owned());
-    for word in words.iter().skip(1) {
-        if let Some(within) = word.to_str().and_then(|word| found.find_subcommand(word)) {
-            name = format!("{name} {}", within.get_name());
-            found = within;
-        }
-    }
-    name
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::sentence;
     use clap::CommandFactory;
 
     #[test]
@@ -218,14 +132,6 @@ mod tests {
                 assert_eq!(long, None, "{}", command.get_name());
             }
         }
-    }
-
-    #[test]
-    fn versions_are_written_as_they_are_read() {
-        for text in ["1", "2", "1-2", "2-directed", "1-2-directed"] {
-            assert_eq!(versions(text).map(written), Ok(text));
-        }
-        assert!(versions("3").is_err());
     }
 
     #[test]

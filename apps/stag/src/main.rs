@@ -7,13 +7,12 @@
 #![forbid(unsafe_code)]
 
 mod accept;
-mod address;
 mod admission;
+mod args;
 mod bench;
 mod call;
 mod caller;
 mod check;
-mod cidr;
 mod cli;
 mod cluster;
 mod completions;
@@ -37,7 +36,7 @@ mod screen;
 mod serve;
 mod settings;
 mod signals;
-mod size;
+mod stage_table;
 mod stop;
 mod system;
 mod tls;
@@ -119,7 +118,7 @@ fn run() -> u8 {
         }
         Err(error) => {
             let words: Vec<_> = std::env::args_os().collect();
-            let sentence = cli::sentence(&error, &cli::Cli::command(), &words);
+            let sentence = args::sentence(&error, &cli::Cli::command(), &words);
             // With `tune`, 2 says that the host is not ready.
             let is_tune = words.get(1).is_some_and(|word| word == "tune");
             return end(&if is_tune { Error::Refused(sentence) } else { Error::Usage(sentence) });
@@ -144,12 +143,12 @@ fn run() -> u8 {
         cli::Command::Accept(arguments) => accept::run(&arguments),
         cli::Command::Echo(arguments) => echo::run(&arguments),
         cli::Command::Tune(arguments) => tune::run(&arguments),
-        cli::Command::Help(arguments) => guide::run(&arguments),
+        cli::Command::Help(arguments) => guide::run(&arguments, cli::Cli::command()),
         cli::Command::Completions(arguments) => {
-            completions::run(&arguments);
+            completions::run(&arguments, cli::Cli::command());
             Ok(())
         }
-        cli::Command::Man(arguments) => man::run(&arguments),
+        cli::Command::Man(arguments) => man::run(&arguments, cli::Cli::command()),
         cli::Command::Load { .. } => Err(check::renamed()),
     };
     result.map_or_else(|error| end(&error), |()| 0)

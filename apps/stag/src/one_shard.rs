@@ -3,12 +3,13 @@
 
 use crate::{
     Error,
-    address::{self, cannot_listen},
     admission::Clients,
+    args::{
+        address::{self, cannot_listen},
+        cidr::{self, check_open},
+    },
     caller::{aside, random, say, settle},
-    cidr,
     descriptors::{self, Share, Wanted},
-    serve::check_open,
     signals,
 };
 use signal_hook::{consts::SIGUSR1, iterator::Signals};

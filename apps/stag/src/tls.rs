@@ -1,10 +1,11 @@
 //! TLS on TCP (RFC 9289), as requested on the command line.
 
-use crate::{Error, call::Url};
+use crate::Error;
 use clap::{Args, ValueEnum};
 use stag_engine::tls::{
     ClientFiles, ClientTls, KernelTls, ServerFiles, ServerTls, TlsIdentity, TlsProbe,
 };
+use stag_fabrics::Endpoint;
 use stag_nfs::serve::LinuxTls;
 use stag_protocol::nfs::v3;
 use std::{path::PathBuf, sync::Arc};
@@ -158,18 +159,22 @@ pub struct CallTlsOptions {
 }
 
 impl CallTlsOptions {
-    /// The TLS of a caller of `url`; none if it is not asked for.
+    /// The TLS of a caller of `server`, whose URL has the name `host`; none if it is not asked for.
     ///
     /// # Errors
-    /// It cannot be had: which file is bad, or that the URL is none of TCP.
-    pub fn open(&self, url: &Url) -> Result<Option<Arc<ClientTls>>, Error> {
+    /// It cannot be had: which file is bad, or that the server is none of TCP.
+    pub fn open(
+        &self,
+        server: &Endpoint,
+        host: Option<&str>,
+    ) -> Result<Option<Arc<ClientTls>>, Error> {
         let Some(authorities) = self.tls_ca.clone() else { return Ok(None) };
-        if url.server.fabric().is_some() {
+        if server.fabric().is_some() {
             return Err(Error::usage(format!(
-                "--tls-ca is for tcp://, and {url} is called by RDMA: leave it out"
+                "--tls-ca is for tcp://, and {server} is called by RDMA: leave it out"
             )));
         }
-        let server_name = self.tls_name.clone().or_else(|| url.host.clone());
+        let server_name = self.tls_name.clone().or_else(|| host.map(str::to_owned));
         let identity = identity(self.tls_cert.as_ref(), self.tls_key.as_ref());
         let files = ClientFiles { authorities, identity, server_name };
         let probe = TlsProbe { program: v3::PROGRAM, version: v3::VERSION };

@@ -3,7 +3,7 @@
 //! They include no environment, no configuration and no host name.
 
 use super::place::DevicePlace;
-use crate::{cli, probe};
+use crate::{args, probe};
 use rustix::{
     process::{Resource, geteuid, getrlimit},
     system::uname,
@@ -100,7 +100,7 @@ impl EndFacts {
     pub fn of_host() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         Self {
-            stag: cli::VERSION.to_owned(),
+            stag: args::VERSION.to_owned(),
             kernel: uname().release().to_string_lossy().into_owned(),
             processor: value(&read("/proc/cpuinfo"), "model name"),
             cores: launch::cores().len(),

@@ -66,7 +66,7 @@ pub fn run(arguments: &AcceptOptions) -> Result<(), Error> {
 
 /// Reads a URL; an IP address may come without its port.
 fn address(url: &str) -> Result<FabricAddress, Error> {
-    let known = url.split_once("://").map(|(scheme, _)| crate::address::fabric(scheme));
+    let known = url.split_once("://").map(|(scheme, _)| crate::args::address::fabric(scheme));
     let with_port = match known {
         Some(Ok(info)) if info.notation == Notation::Ip => {
             FabricAddress::parse(url).or_else(|_| FabricAddress::parse(&format!("{url}:{PORT}")))

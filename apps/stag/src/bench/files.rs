@@ -50,7 +50,7 @@ impl Ground {
         stop: &Stop,
     ) -> Result<Self, Error> {
         let timeout = Duration::from_secs(arguments.timeout.into());
-        let tls = arguments.tls.open(url)?;
+        let tls = arguments.tls.open(&url.server, url.host.as_deref())?;
         let versions = arguments.rdma_version;
         let mut remote = match arguments.workload.is_nfs4() {
             true => Remote::mount_version4(url, 8, timeout, versions, tls.as_ref())?,

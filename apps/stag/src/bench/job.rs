@@ -94,10 +94,11 @@ fn word(value: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::{Args, CommandFactory, Parser};
+    use crate::bench::options::{BenchOptions, RunOptions};
+    use clap::Args;
 
     fn parse(text: &str) -> Result<Job, String> {
-        let command = super::super::options::RunOptions::augment_args(Command::new("bench"));
+        let command = RunOptions::augment_args(Command::new("bench"));
         Job::parse(text, &command)
     }
 
@@ -147,20 +148,9 @@ mod tests {
 
     #[test]
     fn flags_on_the_command_line_override_those_of_the_file() {
-        let arguments = [
-            "stag",
-            "bench",
-            "--depth=8",
-            "--size=1K,2K",
-            "--depth",
-            "3",
-            "--size",
-            "4K",
-            "tcp://h:1",
-        ];
-        let cli = crate::cli::Cli::try_parse_from(arguments).unwrap();
-        let crate::cli::Command::Bench(bench) = cli.command else { panic!("it is a bench") };
+        let arguments = ["--depth=8", "--size=1K,2K", "--depth", "3", "--size", "4K", "tcp://h:1"];
+        let bench = BenchOptions::read(arguments.map(OsString::from)).unwrap();
         assert_eq!((bench.run.depth, bench.run.size.unwrap().0), (Some(3), vec![4_096]));
-        crate::cli::Cli::command().debug_assert();
+        BenchOptions::definition().debug_assert();
     }
 }

@@ -15,16 +15,14 @@ use crate::{
     Error,
     call::Url,
     caller::{self, aside, say},
-    cli, descriptors,
+    descriptors,
     stop::Stop,
 };
 use agent::{NodeSecond, Nodes, SharedRun};
-use clap::{Parser, Subcommand};
 use job::Job;
 use options::{BenchOptions, BenchWhat, CompareOptions, ReportFormat, ReportOptions, RunOptions};
 use result_file::ResultFile;
 use run::{Point, RunHooks};
-pub use show::served;
 use top::LiveScreen;
 
 use serde::Serialize;
@@ -130,11 +128,9 @@ fn failure(outcomes: &[RunOutcome]) -> Option<String> {
 fn with_file(given: &BenchOptions, file: &Path) -> Result<BenchOptions, Error> {
     let wrong = |why: String| Error::usage(format!("{}: {why}", file.display()));
     let text = fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
-    let command = cli::Command::augment_subcommands(clap::Command::new("stag"));
-    let command = command.find_subcommand("bench").expect("this is one of its commands").clone();
-    let job = Job::parse(&text, &command).map_err(wrong)?;
+    let job = Job::parse(&text, &BenchOptions::definition()).map_err(wrong)?;
     let own = std::env::args_os().skip(2);
-    let mut words: Vec<OsString> = ["stag", "bench"].map(OsString::from).into();
+    let mut words: Vec<OsString> = Vec::new();
     if given.what.is_some() {
         words.push("versus".into());
         words.extend(job.flags);
@@ -146,15 +142,7 @@ fn with_file(given: &BenchOptions, file: &Path) -> Result<BenchOptions, Error> {
             words.extend(job.url.map(OsString::from));
         }
     }
-    match cli::Cli::try_parse_from(&words) {
-        Ok(cli::Cli { command: cli::Command::Bench(bench) }) => Ok(*bench),
-        Ok(_) => unreachable!("the words begin with bench"),
-        Err(error) => Err(wrong(cli::sentence(
-            &error,
-            &<cli::Cli as clap::CommandFactory>::command(),
-            &words,
-        ))),
-    }
+    BenchOptions::read(words).map_err(wrong)
 }
 
 /// Outcomes of one run after the other; of runs of several nodes, also each node's.

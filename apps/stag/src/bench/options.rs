@@ -1,14 +1,17 @@
 //! Options of `stag bench`.
 
 use crate::{
-    cli::{versions, written},
-    size::{self, octets as size},
+    args::{
+        sentence,
+        size::{self, octets as size},
+        versions, written,
+    },
     tls::CallTlsOptions,
 };
-use clap::{Args, Subcommand};
+use clap::{Args, Command, CommandFactory, Parser, Subcommand};
 use stag_load::{Arrivals, Workload, ladder::Promise, latency::PERCENTILES};
 use stag_protocol::rpcrdma::Versions;
-use std::{net::SocketAddr, path::PathBuf, str::FromStr};
+use std::{ffi::OsString, net::SocketAddr, path::PathBuf, str::FromStr};
 
 /// Arguments of `bench`.
 #[derive(Clone, Debug, Args)]
@@ -20,6 +23,34 @@ pub struct BenchOptions {
     /// A run.
     #[command(flatten)]
     pub run: RunOptions,
+}
+
+/// A whole command line of `bench`, which a job file or a coordinator wrote.
+#[derive(Debug, Parser)]
+#[command(name = "stag")]
+enum BenchLine {
+    /// Its one subcommand.
+    Bench(Box<BenchOptions>),
+}
+
+impl BenchOptions {
+    /// The definition of `stag bench`.
+    pub fn definition() -> Command {
+        Self::augment_args(Command::new("bench"))
+    }
+
+    /// Reads the words of a command line after `stag bench`.
+    ///
+    /// # Errors
+    /// The complaint about them, in one sentence.
+    pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
+        let words: Vec<_> =
+            ["stag", "bench"].map(OsString::from).into_iter().chain(words).collect();
+        match BenchLine::try_parse_from(&words) {
+            Ok(BenchLine::Bench(bench)) => Ok(*bench),
+            Err(error) => Err(sentence(&error, &BenchLine::command(), &words)),
+        }
+    }
 }
 
 /// Tasks of `bench` other than a run.

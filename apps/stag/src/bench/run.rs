@@ -3,8 +3,8 @@
 use super::{files::Ground, options::RunOptions, server_cpu::ServerCpu};
 use crate::{
     Error,
+    args::written,
     call::{Url, cannot_connect},
-    cli::written,
     stop::Stop,
     tls::explained,
 };
@@ -129,7 +129,7 @@ fn gather(
     hooks: &mut RunHooks<'_>,
 ) -> Result<Measured, Error> {
     let clock = Clock::start();
-    let tls = arguments.tls.open(url)?;
+    let tls = arguments.tls.open(&url.server, url.host.as_deref())?;
     let files = ground.map(Ground::files).unwrap_or_default();
     let plan = |part: usize| LoadPlan {
         files: files.get(part).copied(),

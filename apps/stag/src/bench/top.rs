@@ -5,6 +5,7 @@ use super::{agent::NodeSecond, show};
 use crate::{
     Error, caller,
     screen::{self, Screen},
+    stage_table::micros,
     stop::Stop,
 };
 use ratatui::{
@@ -55,8 +56,8 @@ impl NodeRow {
                 name,
                 figures.calls.to_string(),
                 figures.failed.to_string(),
-                show::micros(figures.response_p50_us),
-                show::micros(figures.response_p99_us),
+                micros(figures.response_p50_us),
+                micros(figures.response_p99_us),
                 format!("{:.1}", figures.response_max_us),
             ],
             (None, Some(_)) => vec![name, "MISSING".to_owned()],
@@ -155,7 +156,7 @@ impl RunView {
     fn times(&self) -> Vec<Vec<String>> {
         let row = |name: &str, times: &Times| {
             let mut cells = vec![name.to_owned(), times.samples.to_string()];
-            cells.extend(SHOWN.iter().map(|percentile| show::micros(times.percentile(percentile))));
+            cells.extend(SHOWN.iter().map(|percentile| micros(times.percentile(percentile))));
             cells.push(format!("{:.1}", times.max_us));
             cells
         };

@@ -1,6 +1,6 @@
 //! Options of `stag call`.
 
-use crate::{cli::versions, tls::CallTlsOptions};
+use crate::{args::versions, tls::CallTlsOptions};
 use clap::{Args, Subcommand};
 use stag_protocol::rpcrdma::Versions;
 use std::path::PathBuf;

@@ -91,7 +91,7 @@ impl Remote {
     /// Connects to the server without mounting anything.
     pub fn connect(url: &Url, arguments: &CallOptions) -> Result<NfsClient, Error> {
         let timeout = Duration::from_secs(arguments.timeout.into());
-        let tls = arguments.tls.open(url)?;
+        let tls = arguments.tls.open(&url.server, url.host.as_deref())?;
         let (mut client, _) = caller::client(
             url.server.fabric(),
             arguments.depth.into(),
@@ -106,7 +106,7 @@ impl Remote {
     /// Connects and mounts the export that the URL's path begins with.
     pub fn mount(url: &Url, arguments: &CallOptions) -> Result<Self, Error> {
         let timeout = Duration::from_secs(arguments.timeout.into());
-        let tls = arguments.tls.open(url)?;
+        let tls = arguments.tls.open(&url.server, url.host.as_deref())?;
         let (depth, versions) = (arguments.depth.into(), arguments.rdma_version);
         Self::mount_with(url, depth, timeout, versions, tls.as_ref())
     }
@@ -188,7 +188,7 @@ impl Remote {
 
     /// All exports of a server, without mounting one.
     pub fn exports(url: &Url, arguments: &CallOptions) -> Result<Vec<Vec<u8>>, Error> {
-        let tls = arguments.tls.open(url)?;
+        let tls = arguments.tls.open(&url.server, url.host.as_deref())?;
         let timeout = Duration::from_secs(arguments.timeout.into());
         let (mut client, _) =
             caller::client(url.server.fabric(), 1, timeout, arguments.rdma_version, tls.as_ref())?;

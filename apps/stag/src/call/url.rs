@@ -2,7 +2,7 @@
 //! may know the ports.
 
 use super::ports::{self, Ports};
-use crate::{Error, address};
+use crate::{Error, args::address};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use stag_fabrics::{Endpoint, FabricAddress, Notation, UrlError};
 use stag_verbs::{AddressFault, scoped};

@@ -33,7 +33,7 @@ pub fn run(arguments: &options::CheckOptions) -> Result<(), Error> {
                 arguments.url
             ))
         })?;
-    let tls = arguments.tls.open(&url)?;
+    let tls = arguments.tls.open(&url.server, url.host.as_deref())?;
     let client = || {
         let (at, versions) = (url.server.fabric(), arguments.rdma_version);
         caller::client(at, 8, TIMEOUT, versions, tls.as_ref()).map(|(client, _)| client)

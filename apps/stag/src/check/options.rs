@@ -1,6 +1,6 @@
 //! Options of `stag check`.
 
-use crate::{cli::versions, tls::CallTlsOptions};
+use crate::{args::versions, tls::CallTlsOptions};
 use clap::Args;
 use stag_protocol::rpcrdma::Versions;
 

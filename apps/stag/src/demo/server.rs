@@ -1,7 +1,7 @@
 //! Gateway of the demo: this binary as a child process, on a temporary directory that is removed at
 //! every kind of end.
 
-use crate::{Error, address, caller::aside, signals};
+use crate::{Error, args::address, caller::aside, signals};
 use rustix::{
     fs::OFlags,
     process::{Pid, Signal, kill_process},

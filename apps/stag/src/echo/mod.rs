@@ -2,7 +2,7 @@
 
 pub mod options;
 
-use crate::{Error, address, bench, caller::aside, one_shard::OneShard};
+use crate::{Error, args::address, caller::aside, one_shard::OneShard, stage_table};
 use stag_echo::Driver;
 
 /// The texts of its `--help`.
@@ -20,6 +20,6 @@ pub fn run(arguments: &options::EchoOptions) -> Result<(), Error> {
         open: |_, _, _| {},
         ready: |_| {},
     };
-    aside(bench::served(&server.serve()?));
+    aside(stage_table::served(&server.serve()?));
     Ok(())
 }

@@ -5,7 +5,7 @@ mod render;
 mod topics;
 
 use crate::{Error, caller::say};
-use clap::CommandFactory;
+use clap::Command;
 use options::HelpOptions;
 use render::Page;
 use std::{fmt::Write, io::IsTerminal};
@@ -16,13 +16,12 @@ pub const HELP: &str = include_str!("help.txt");
 /// The page of symptoms, searched for words that name no topic.
 const SYMPTOMS: &str = "troubleshooting";
 
-/// Shows the list, a page, or sections of one.
+/// Shows the list, a page, sections of one, or the help of a part of `command`.
 ///
 /// # Errors
 /// A sentence when there is no such page or section.
-pub fn run(options: &HelpOptions) -> Result<(), Error> {
+pub fn run(options: &HelpOptions, mut command: Command) -> Result<(), Error> {
     if matches!(&options.words[..], [word] if word == "--help" || word == "-h") {
-        let command = crate::cli::Cli::command();
         let help = command.find_subcommand("help").cloned().unwrap_or(command);
         say(help.bin_name("stag help").render_long_help().to_string());
         return Ok(());
@@ -34,7 +33,6 @@ pub fn run(options: &HelpOptions) -> Result<(), Error> {
     if let Some(topic) = TOPICS.iter().find(|topic| topic.name == asked) {
         return show(topic, &options.words);
     }
-    let mut command = crate::cli::Cli::command();
     if let Some(found) = command.find_subcommand_mut(asked) {
         let name = format!("stag {}", found.get_name());
         say(found.clone().bin_name(name).render_long_help().to_string());

@@ -3,19 +3,19 @@
 pub mod options;
 
 use crate::{Error, replace};
-use clap::CommandFactory;
+use clap::Command;
 use options::ManOptions;
 use std::{fs, io, path::Path};
 
 /// The texts of its `--help`.
 pub const HELP: &str = include_str!("help.txt");
 
-/// Writes all pages.
+/// Writes all pages of `command`.
 ///
 /// # Errors
 /// A sentence when the directory takes no page.
-pub fn run(options: &ManOptions) -> Result<(), Error> {
-    write(&options.directory).map_err(|error| {
+pub fn run(options: &ManOptions, command: Command) -> Result<(), Error> {
+    write(&options.directory, command).map_err(|error| {
         Error::failure(format!(
             "cannot write pages to {}: {}; make the directory",
             options.directory.display(),
@@ -24,8 +24,7 @@ pub fn run(options: &ManOptions) -> Result<(), Error> {
     })
 }
 
-fn write(directory: &Path) -> io::Result<()> {
-    let command = crate::cli::Cli::command();
+fn write(directory: &Path, command: Command) -> io::Result<()> {
     let version = command.get_version().unwrap_or_default().to_owned();
     // Pages are made where no other user has planted a link, and replaced as whole files.
     let private = tempfile::tempdir()?;
@@ -76,7 +75,7 @@ mod tests {
                      \x20 two\n.fi\n.SH VERSION\nv\n";
         assert_eq!(laid_out(page, "0.1.0"), shown);
         let home = tempfile::tempdir().unwrap();
-        write(home.path()).unwrap();
+        write(home.path(), <crate::cli::Cli as clap::CommandFactory>::command()).unwrap();
         let page = fs::read_to_string(home.path().join("stag-serve.1")).unwrap();
         let count = |mark: &str| page.lines().filter(|line| *line == mark).count();
         assert_eq!((count(".nf"), count(".fi"), count(".SH EXTRA")), (1, 1, 0));

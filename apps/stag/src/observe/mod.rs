@@ -6,8 +6,8 @@ mod refusals;
 
 use crate::{
     Error,
-    address::{self, cannot_listen},
     admission::AdmissionTable,
+    args::address::{self, cannot_listen},
     caller::aside,
     ctl::{
         CONTROL_FILE,

@@ -428,7 +428,7 @@ mod tests {
 
     #[test]
     fn an_address_where_nobody_can_listen_is_said_with_its_reason() {
-        let at = crate::address::listen("shm:///no/such/directory/socket").unwrap();
+        let at = crate::args::address::listen("shm:///no/such/directory/socket").unwrap();
         let found = judge("shm", Ok(Here { at, facts: Vec::new() }));
         assert!(!found.works && found.limits.is_none());
         let (fabrics, host, check) = (vec![found], Host::here(), HostDigest::default());

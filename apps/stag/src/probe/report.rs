@@ -5,7 +5,7 @@
 //! hold a secret is not read at all.
 
 use super::Found;
-use crate::{Error, cli, replace};
+use crate::{Error, args, replace};
 use rustix::system::uname;
 use serde_json::{Value, json};
 use stag_tuning::{HostCheck, HostFiles, HostPlan, HostReport, checks, measure};
@@ -40,7 +40,7 @@ fn report(found: &Found) -> Result<Value, Error> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(json!({
         "schema": SCHEMA,
-        "stag": cli::VERSION,
+        "stag": args::VERSION,
         "made_unix_s": now.as_secs(),
         "kernel": system.release().to_string_lossy(),
         "machine": system.machine().to_string_lossy(),

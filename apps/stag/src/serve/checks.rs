@@ -1,7 +1,7 @@
 //! Checks for combinations of settings that no server can serve.
 
 use super::{exports::Exported, options::ServeOptions, shards::FabricShards};
-use crate::{Error, address::cannot_listen, cluster, plain};
+use crate::{Error, args::address::cannot_listen, cluster, plain};
 use ipnet::IpNet;
 use stag_engine::launch;
 use stag_fabrics::Sharing;
@@ -9,7 +9,7 @@ use stag_nfs_store::exports::cluster::Cluster;
 use stag_verbs::FabricFault;
 use std::{
     fs,
-    net::{IpAddr, SocketAddr, TcpListener},
+    net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
 };
 
@@ -108,20 +108,6 @@ pub fn check_once(addresses: &[SocketAddr]) -> Result<(), Error> {
     }
 }
 
-/// Requires `--clients` for a server that other hosts can reach (DESIGN D12). `flag` is the one
-/// that gave `addresses`.
-pub fn check_open(flag: &str, addresses: &[SocketAddr], clients: &[IpNet]) -> Result<(), Error> {
-    let is_open = |at: &SocketAddr| !at.ip().to_canonical().is_loopback();
-    match addresses.iter().copied().find(is_open) {
-        Some(at) if clients.is_empty() => Err(Error::usage(format!(
-            "{flag} {at} can be reached from other hosts: say who may connect with --clients \
-             CIDR,… (for example --clients {}), or listen at a loopback address",
-            example(at.ip())
-        ))),
-        _ => Ok(()),
-    }
-}
-
 /// A notice if hosts are listed as clients that cannot reach any of the addresses.
 pub fn unreachable(addresses: &[SocketAddr], clients: &[IpNet]) -> Option<String> {
     let is_of_this_host = addresses.iter().all(|at| at.ip().to_canonical().is_loopback());
@@ -131,10 +117,6 @@ pub fn unreachable(addresses: &[SocketAddr], clients: &[IpNet]) -> Option<String
          give others with --listen and --tcp (in a file: [[listen]] and tcp)"
             .to_owned()
     })
-}
-
-fn example(ip: IpAddr) -> &'static str {
-    if ip.is_ipv4() { "192.168.1.0/24" } else { "fd00::/8" }
 }
 
 /// Checks that no other server has the addresses. Several shards share their ports, and would share
@@ -150,7 +132,7 @@ pub fn check_free(addresses: impl Iterator<Item = SocketAddr>) -> Result<(), Err
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cidr;
+    use crate::args::cidr;
 
     #[test]
     fn clients_that_reach_no_address_are_told_of() {
@@ -164,22 +146,5 @@ mod tests {
         assert_eq!(notice("0.0.0.0:1", "10.0.0.0/8"), None);
         let network = cidr::parse("10.0.0.0/8", "--clients").unwrap();
         assert_eq!(unreachable(&[], &[network]), None);
-    }
-
-    #[test]
-    fn only_loopback_addresses_need_no_clients() {
-        let check =
-            |at: &str, clients: &[IpNet]| check_open("--tcp", &[at.parse().unwrap()], clients);
-        for at in ["127.0.0.1:1", "127.200.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
-            assert_eq!(check(at, &[]), Ok(()), "{at}");
-        }
-        for at in ["0.0.0.0:1", "10.0.0.1:1", "[::]:1", "[fd00::1]:1", "128.0.0.1:1"] {
-            assert!(check(at, &[]).unwrap_err().to_string().contains("--clients CIDR"), "{at}");
-            assert_eq!(
-                check(at, &[cidr::parse("10.0.0.0/8", "--clients").unwrap()]),
-                Ok(()),
-                "{at}"
-            );
-        }
     }
 }

@@ -5,7 +5,7 @@ use super::{
     options::ServeOptions,
     plan::{Plan, StorePlan},
 };
-use crate::{Error, address::socket_path, observe::control_path, serve::watching};
+use crate::{Error, args::address::socket_path, observe::control_path, serve::watching};
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd,
     RestrictionStatus, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus,

@@ -7,7 +7,7 @@ use super::{
     shards::FabricShards,
 };
 use crate::{
-    address,
+    args::address,
     descriptors::{self, Share},
     observe,
     settings::{ListenEntry, Origins},

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     Error,
-    address::{self, cannot_listen},
+    args::address::{self, cannot_listen},
     observe, plain, rpcbind,
 };
 use stag_fabrics::FabricAddress;

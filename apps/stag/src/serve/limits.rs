@@ -4,7 +4,7 @@ use super::{
     options::{LimitOptions, SteerOption},
     shards::FabricShards,
 };
-use crate::{Error, descriptors::Share, size};
+use crate::{Error, args::size, descriptors::Share};
 use rustix::process::{Resource, getrlimit};
 use stag_nfs::serve::ShardSizes;
 use std::{fs, time::Duration};

@@ -35,7 +35,6 @@ mod watching;
 pub use addresses::Addresses;
 use callers::distrust;
 use checks::check_free;
-pub use checks::check_open;
 pub use defaults::{ComputedDefault, computed};
 use ends::tell_systemd;
 

@@ -1,6 +1,10 @@
 //! Options of `stag serve`.
 
-use crate::{cidr, cli::versions, observe::options::ObserveOptions, tls::ServeTlsOptions};
+use crate::{
+    args::{cidr, versions},
+    observe::options::ObserveOptions,
+    tls::ServeTlsOptions,
+};
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use stag_engine::{Sampling, Spin};

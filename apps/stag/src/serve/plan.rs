@@ -4,9 +4,7 @@
 use super::{
     callers::{self, Reach, callers},
     ceph_url::{self, CephPlan},
-    checks::{
-        check_cores, check_memory, check_once, check_open, check_sharing, cluster_of, unreachable,
-    },
+    checks::{check_cores, check_memory, check_once, check_sharing, cluster_of, unreachable},
     exports::{self, Exported},
     host_checks, limits,
     meaningless::{self, Served},
@@ -18,13 +16,17 @@ use super::{
     state_dir::state_dir,
 };
 use crate::{
-    Error, address,
+    Error,
     admission::{self, Clients},
-    cidr,
+    args::{
+        address,
+        cidr::{self, check_open},
+        size,
+    },
     descriptors::{self, Share, Wanted},
     replace,
     settings::{ExportEntry, Merged},
-    size, tls, trace,
+    tls, trace,
 };
 use ipnet::IpNet;
 use stag_engine::tls::ServerTls;

@@ -2,7 +2,7 @@
 //! get past TLS where it is required.
 
 use super::plan::Plan;
-use crate::{Error, address};
+use crate::{Error, args::address};
 use stag_engine::tls::ServerTls;
 use stag_fabrics::FabricAddress;
 use std::net::SocketAddr;

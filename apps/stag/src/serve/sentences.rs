@@ -1,6 +1,6 @@
 //! Sentences about shards that do not run as they should.
 
-use crate::{Error, address::cannot_listen, plain};
+use crate::{Error, args::address::cannot_listen, plain};
 use stag_engine::Over;
 use stag_nfs::serve::ServeError;
 

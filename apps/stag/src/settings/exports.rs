@@ -4,7 +4,7 @@ use super::{
     file::line_of,
     value::{self, FileFault, Placed},
 };
-use crate::{cidr, size};
+use crate::args::{cidr, size};
 use stag_nfs_store::{
     TRANSFER_MAX,
     exports::client_rules::{ClientOptions, ClientRule, ExportRules, Squash},

@@ -1,6 +1,6 @@
 //! Options of `stag tune`.
 
-use crate::size;
+use crate::args::size;
 use clap::{Args, Subcommand};
 use stag_tuning::{CoreList, TuneProfile};
 use std::{net::SocketAddr, path::PathBuf};

@@ -22,10 +22,9 @@ use crate::{
     Error,
     call::Url,
     caller::{self, aside, say},
-    cli, quote,
+    quote,
     stop::Stop,
 };
-use clap::Parser;
 use greeting::Greetings;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use stag_load::RunOutcome;
@@ -257,18 +256,9 @@ fn await_begin(begin: &Receiver<u64>, stop: &Stop) -> Option<Duration> {
 
 /// The arguments of a run, from a coordinator. None of them may write a file here.
 fn parse(words: &[String]) -> Result<RunOptions, Error> {
-    let own = ["stag", "bench"].into_iter().map(OsString::from);
-    let words: Vec<OsString> = own.chain(words.iter().map(OsString::from)).collect();
-    let cli = cli::Cli::try_parse_from(&words).map_err(|error| {
-        let command = <cli::Cli as clap::CommandFactory>::command();
-        Error::usage(cli::sentence(&error, &command, &words))
-    })?;
-    match cli.command {
-        cli::Command::Bench(bench) => match *bench {
-            BenchOptions { what: None, run } if is_harmless(&run) => Ok(run),
-            _ => Err(Error::usage("an agent makes runs, and nothing else")),
-        },
-        _ => unreachable!("the words begin with bench"),
+    match BenchOptions::read(words.iter().map(OsString::from)).map_err(Error::usage)? {
+        BenchOptions { what: None, run } if is_harmless(&run) => Ok(run),
+        _ => Err(Error::usage("an agent makes runs, and nothing else")),
     }
 }
 

@@ -4,9 +4,9 @@ use crate::{
     bench::{
         options::RunOptions,
         run::{self, Point},
-        show,
     },
     call::Url,
+    stage_table::micros,
 };
 use serde_json::{Value, json};
 use stag_load::{
@@ -61,7 +61,7 @@ pub fn table(run: &NodesRun) -> String {
         "node", "calls/s", "calls", "failed", "p50 us", "p99 us", "clock us"
     );
     for NodeResult { node, clock, died, outcome } in &run.nodes {
-        let response = |name| show::micros(outcome.response.percentile(name));
+        let response = |name| micros(outcome.response.percentile(name));
         let _ = writeln!(
             text,
             "{node:<NAME$} {:>10.1} {:>10} {:>7} {:>9} {:>9} {:>9}",

@@ -1,8 +1,9 @@
-//! Networks, written as ADDRESS/BITS (RFC 4632 §3.1, RFC 4291 §2.3).
+//! Networks, written as ADDRESS/BITS (RFC 4632 §3.1, RFC 4291 §2.3), and the addresses that need
+//! such a list of clients.
 
 use crate::Error;
 use ipnet::IpNet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Reads `10.0.0.0/8`, `fd00::/8` or a single address, the value of `flag`.
 ///
@@ -34,6 +35,24 @@ pub fn clients(texts: &[String]) -> Result<Vec<IpNet>, Error> {
 /// IPv4.
 pub fn contains(network: &IpNet, address: IpAddr) -> bool {
     network.contains(&address.to_canonical())
+}
+
+/// Requires `--clients` for a server that other hosts can reach (DESIGN D12). `flag` is the one
+/// that gave `addresses`.
+pub fn check_open(flag: &str, addresses: &[SocketAddr], clients: &[IpNet]) -> Result<(), Error> {
+    let is_open = |at: &SocketAddr| !at.ip().to_canonical().is_loopback();
+    match addresses.iter().copied().find(is_open) {
+        Some(at) if clients.is_empty() => Err(Error::usage(format!(
+            "{flag} {at} can be reached from other hosts: say who may connect with --clients \
+             CIDR,… (for example --clients {}), or listen at a loopback address",
+            example(at.ip())
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn example(ip: IpAddr) -> &'static str {
+    if ip.is_ipv4() { "192.168.1.0/24" } else { "fd00::/8" }
 }
 
 #[cfg(test)]
@@ -91,5 +110,18 @@ mod tests {
         }
         let error = parse("10.1.2.3/8", "--clients").unwrap_err();
         assert!(error.to_string().ends_with("write 10.0.0.0/8"), "{error}");
+    }
+
+    #[test]
+    fn only_loopback_addresses_need_no_clients() {
+        let check =
+            |at: &str, clients: &[IpNet]| check_open("--tcp", &[at.parse().unwrap()], clients);
+        for at in ["127.0.0.1:1", "127.200.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert_eq!(check(at, &[]), Ok(()), "{at}");
+        }
+        for at in ["0.0.0.0:1", "10.0.0.1:1", "[::]:1", "[fd00::1]:1", "128.0.0.1:1"] {
+            assert!(check(at, &[]).unwrap_err().to_string().contains("--clients CIDR"), "{at}");
+            assert_eq!(check(at, &[parse("10.0.0.0/8", "--clients").unwrap()]), Ok(()), "{at}");
+        }
     }
 }
