@@ -7,7 +7,7 @@
 
 use crate::{
     floor::middle,
-    outcome::{RunOutcome, SecondFigures},
+    report::model::{FLOORS_MAX, RunOutcome, SecondFigures},
     schedule::Random,
 };
 use serde::Serialize;
@@ -18,8 +18,6 @@ use std::f64::consts::SQRT_2;
 const DRAWS: usize = 2_000;
 /// Whole seconds that each run has to have.
 pub const SECONDS_MIN: usize = 5;
-/// Largest accepted ratio between the floors of two runs; runs that took turns may differ more.
-pub const FLOORS_MAX: f64 = 1.3;
 
 /// Thresholds for comparing results.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

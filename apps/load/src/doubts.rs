@@ -2,7 +2,7 @@
 
 use crate::{
     latency::Times,
-    outcome::{ClientSide, HostFacts},
+    report::model::{ClientSide, HostFacts},
 };
 
 /// Preemptions of a thread per second: the kernel's own threads cause a few.

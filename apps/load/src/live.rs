@@ -3,7 +3,7 @@
 use crate::{
     latency::{CallRecord, Times, decode},
     nodes::add_to,
-    outcome::SecondFigures,
+    report::model::SecondFigures,
 };
 use hdrhistogram::Histogram;
 use std::collections::VecDeque;

@@ -6,16 +6,11 @@ mod gaps;
 
 use crate::{
     latency::{CallRecord, LONGEST, Times, decode, histogram},
-    outcome::{
-        ClientSide, HostFacts, RunOutcome, RunSetup, SCHEMA as OUTCOME_SCHEMA, SecondFigures,
-    },
+    report::model::{ClientSide, HostFacts, RunOutcome, RunSetup, SCHEMA, SecondFigures},
 };
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// The version of the format for several nodes. A changed meaning of a member changes it.
-pub const SCHEMA: &str = "stag-bench-nodes/1";
 
 /// The clock of a node, compared with the coordinator's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -76,7 +71,7 @@ pub fn share_until(setup: RunSetup, seconds: Vec<SecondFigures>) -> Result<RunOu
     let per_second = |count: u64| if elapsed_s > 0.0 { count as f64 / elapsed_s } else { 0.0 };
     let all = sum.all;
     Ok(RunOutcome {
-        schema: OUTCOME_SCHEMA.to_owned(),
+        schema: SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         began_unix_s: 0.0,
         setup,
@@ -216,7 +211,7 @@ fn joined(nodes: &[NodeResult]) -> Result<RunOutcome, String> {
     };
     let began = told().map(|outcome| outcome.began_unix_s).reduce(f64::min);
     Ok(RunOutcome {
-        schema: OUTCOME_SCHEMA.to_owned(),
+        schema: SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         began_unix_s: began.unwrap_or(first.began_unix_s),
         setup,

@@ -3,7 +3,7 @@
 //! The first third of the whole seconds is compared with the last third. A run drifts when the
 //! middle moved by more than a tenth *and* the seconds rank so that chance hardly explains it.
 
-use crate::{compare::mann_whitney, floor::middle, outcome::RunOutcome};
+use crate::{compare::mann_whitney, floor::middle, report::model::RunOutcome};
 
 /// Whole seconds without which nothing is said.
 pub const SECONDS_MIN: usize = 15;

@@ -12,12 +12,10 @@ use crate::{
     compare::{Rules, Verdict},
     floor::middle,
     latency::{Times, histogram},
-    outcome::RunOutcome,
+    report::model::RunOutcome,
 };
 use serde::Serialize;
 
-/// The version of the format for two servers. A changed meaning of a member changes it.
-pub const SCHEMA: &str = "stag-bench-versus/1";
 /// Largest accepted ratio between the floors of a round.
 pub const FLOORS_MAX: f64 = 1.5;
 

@@ -6,8 +6,10 @@ use stag_load::{
     Arrivals, CallRecord, LoadPlan, Pace, RunOutcome, RunSpan, Schedule, SchedulePart, Times,
     Workload,
     compare::{Rules, Verdict, compare, is_worse},
-    export,
-    outcome::{ClientSide, HostFacts, RunSetup, SCHEMA, SecondFigures},
+    report::{
+        export,
+        model::{ClientSide, HostFacts, RunSetup, SCHEMA, SecondFigures, VERSUS_SCHEMA},
+    },
     versus::{self, Round},
 };
 use stag_sim::Faults;
@@ -346,7 +348,7 @@ fn runs_that_took_turns_are_one_result_and_compared_whatever_their_floors() {
         compare(&stranger, &after, Rules::default()).unwrap_err().contains("stag bench versus")
     );
     let text =
-        serde_json::json!({ "schema": versus::SCHEMA, "results": [before, after], "more": {} });
+        serde_json::json!({ "schema": VERSUS_SCHEMA, "results": [before, after], "more": {} });
     assert_eq!(RunOutcome::parse_all(&text.to_string()), Ok(vec![before, after]));
     assert_eq!(versus::merged([].iter(), "1"), Ok(None));
 }

@@ -1,7 +1,7 @@
 //! Gaps that several nodes show, joined.
 
 use crate::{
-    outcome::{OutageGap, RunOutcome},
+    report::model::{OutageGap, RunOutcome},
     run::GAPS,
 };
 

@@ -9,7 +9,7 @@ use crate::{
     doubts,
     generator::ReplySeries,
     latency::{CallRecord, Times},
-    outcome::{
+    report::model::{
         ClientSide, HostFacts, Outage, OutageGap, RunOutcome, RunSetup, SCHEMA, SecondFigures,
     },
     stages::{self, ClientStages},

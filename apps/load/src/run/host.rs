@@ -1,6 +1,6 @@
 //! Description of the host that measures.
 
-use crate::outcome::HostFacts;
+use crate::report::model::HostFacts;
 use std::{fs, thread};
 
 /// This host, without its floors.

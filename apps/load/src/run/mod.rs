@@ -7,7 +7,7 @@ mod worker;
 use crate::{
     drive::LoadPlan,
     floor,
-    outcome::{RunOutcome, RunSetup, SecondFigures},
+    report::model::{RunOutcome, RunSetup, SecondFigures},
 };
 pub(crate) use gather::GAPS;
 use gather::Gathered;

@@ -5,7 +5,7 @@ use crate::{
     drive::{Load, LoadPlan, To},
     generator::{GeneratorWatch, ReplySeries},
     latency::CallRecord,
-    outcome::RunSetup,
+    report::model::RunSetup,
     schedule::{Pace, RunSpan, Schedule, SchedulePart},
     stages::ClientStages,
 };

@@ -10,7 +10,7 @@ use super::{
 use crate::{caller::random, progress::Progress, stop::Stop};
 use stag_engine::{Sampling, clock::Clock};
 use stag_fabrics::{Endpoint, FabricAddress};
-use stag_load::{LoadPlan, RunOutcome, Times, Workload, outcome::RunSetup, run::RunPlan};
+use stag_load::{LoadPlan, RunOutcome, Times, Workload, report::model::RunSetup, run::RunPlan};
 use stag_protocol::rpcrdma::Versions;
 use std::{
     thread,

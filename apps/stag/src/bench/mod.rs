@@ -31,10 +31,12 @@ use stag_echo::driver::DEPTH_MAX;
 use stag_load::{
     NodesRun, RunOutcome, Workload,
     compare::{self, Rules},
-    export, html,
     ladder::{LadderStep, Promise, Search},
     latency::{BEYOND, PERCENTILES},
-    outcome::{RunSetup, SecondFigures},
+    report::{
+        export, html,
+        model::{RunSetup, SecondFigures},
+    },
 };
 use stag_protocol::rpcrdma::Versions;
 use std::{ffi::OsString, fs, path::Path};

@@ -11,7 +11,7 @@ use crate::{
 use stag_engine::{Sampling, clock::Clock};
 use stag_load::{
     LoadPlan, RunOutcome, Workload,
-    outcome::{RunSetup, SecondFigures},
+    report::model::{RunSetup, SecondFigures},
     run::{Measured, RunError, RunPlan},
 };
 use stag_protocol::rpc::Accepted;

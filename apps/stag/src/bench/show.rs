@@ -6,7 +6,7 @@ use stag_load::{
     compare::Change,
     ladder::Promise,
     latency::PERCENTILES,
-    outcome::{OutageGap, RunSetup, SecondFigures},
+    report::model::{OutageGap, RunSetup, SecondFigures},
     versus::{Ratio, Round},
 };
 use std::fmt::Write;

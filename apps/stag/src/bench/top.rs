@@ -17,7 +17,7 @@ use ratatui::{
 use stag_load::{
     Times,
     live::LiveRun,
-    outcome::{RunSetup, SecondFigures},
+    report::model::{RunSetup, SecondFigures},
 };
 use std::{
     sync::{

@@ -17,8 +17,8 @@ use serde_json::json;
 use stag_load::{
     RunOutcome,
     compare::Rules,
-    outcome::SecondFigures,
-    versus::{self, Round, SCHEMA},
+    report::model::{SecondFigures, VERSUS_SCHEMA},
+    versus::{self, Round},
 };
 use std::path::Path;
 
@@ -55,7 +55,7 @@ pub fn in_turns(arguments: &VersusOptions) -> Result<(), Error> {
         };
         let results = [merged(|round| &round.before)?, merged(|round| &round.after)?];
         let value = json!({
-            "schema": SCHEMA,
+            "schema": VERSUS_SCHEMA,
             "rules": rules,
             "refused": ratios.as_ref().err(),
             "ratios": ratios.as_ref().ok(),

@@ -9,7 +9,7 @@ use crate::{Error, bench::options::RunOptions, quote, stop::Stop};
 use stag_load::{
     RunOutcome,
     nodes::{ClockOffset, NodeResult, NodesRun, join_seconds, share_until},
-    outcome::{RunSetup, SecondFigures},
+    report::model::{RunSetup, SecondFigures},
 };
 use std::{
     collections::BTreeSet,

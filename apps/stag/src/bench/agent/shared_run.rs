@@ -11,8 +11,8 @@ use crate::{
 use serde_json::{Value, json};
 use stag_load::{
     NodesRun, RunOutcome,
-    nodes::{NodeResult, SCHEMA},
-    outcome::RunSetup,
+    nodes::NodeResult,
+    report::model::{NODES_SCHEMA, RunSetup},
 };
 use std::{env, fmt::Write};
 
@@ -86,7 +86,7 @@ pub fn document(shared: &[NodesRun], outcomes: &[RunOutcome]) -> Value {
         .map(|NodesRun { missing, nodes, .. }| json!({ "missing": missing, "nodes": nodes }))
         .collect();
     json!({
-        "schema": SCHEMA,
+        "schema": NODES_SCHEMA,
         "version": env!("CARGO_PKG_VERSION"),
         "job": env::var("SLURM_JOB_ID").ok(),
         "runs": runs,

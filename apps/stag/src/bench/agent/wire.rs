@@ -5,7 +5,7 @@
 use crate::{Error, caller::random};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use sha2::{Digest, Sha256};
-use stag_load::{RunOutcome, outcome::SecondFigures};
+use stag_load::{RunOutcome, report::model::SecondFigures};
 use std::{
     fmt, fs,
     io::{self, BufRead, BufReader, Read, Write},

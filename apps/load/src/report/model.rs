@@ -1,11 +1,9 @@
-//! Outcome of a run, as it is written to a file and read again.
+//! Model of a result: the outcome of a run, as it is written to a file and read again.
 
 use crate::{
-    compare::FLOORS_MAX,
     latency::{CallRecord, Times, at, encode},
     schedule::Arrivals,
     stages::Stages,
-    steady::{self, Drift},
     workload::Workload,
 };
 use hdrhistogram::Histogram;
@@ -15,9 +13,12 @@ use stag_tuning::HostDigest;
 /// The version of the result format. A changed meaning of a member changes it; a new member does
 /// not.
 pub const SCHEMA: &str = "stag-bench/1";
-
-/// Outages that notes list one by one.
-const OUTAGES_SAID: usize = 5;
+/// The same of the format for several nodes.
+pub const NODES_SCHEMA: &str = "stag-bench-nodes/1";
+/// The same of the format for two servers.
+pub const VERSUS_SCHEMA: &str = "stag-bench-versus/1";
+/// Largest accepted ratio between the floors of two runs; runs that took turns may differ more.
+pub const FLOORS_MAX: f64 = 1.3;
 
 /// Parameters of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -267,8 +268,7 @@ impl RunOutcome {
             #[serde(borrow)]
             results: Vec<&'a serde_json::value::RawValue>,
         }
-        let is_known =
-            |schema: &str| [crate::versus::SCHEMA, crate::nodes::SCHEMA].contains(&schema);
+        let is_known = |schema: &str| [VERSUS_SCHEMA, NODES_SCHEMA].contains(&schema);
         let all = match serde_json::from_str::<Several<'_>>(text) {
             Ok(several) if is_known(&several.schema) => Ok(several.results),
             _ => serde_json::from_str(text),
@@ -299,92 +299,6 @@ impl RunOutcome {
         serde_json::from_str(text).map_err(|error| error.to_string())
     }
 
-    /// Returns the caveats that the figures alone do not show, in sentences: reasons for which the
-    /// generator or the host may have caused them, and what they leave out.
-    pub fn notes(&self) -> Vec<String> {
-        let Self { client, setup, unsent, failed, .. } = self;
-        let mut notes = Vec::new();
-        if self.stopped {
-            notes.push(format!("stopped early, after {:.2} seconds that count", self.elapsed_s));
-        }
-        notes.extend_from_slice(&client.doubts);
-        if client.pinned < setup.cores {
-            notes.push(format!(
-                "{} of {} threads of the generator had no core to themselves",
-                setup.cores - client.pinned,
-                setup.cores
-            ));
-        }
-        if let [Some(before), Some(after)] = self.host.floors_ns
-            && before.max(after) > before.min(after) * FLOORS_MAX
-        {
-            notes.push(format!(
-                "the host changed: a word took {before:.0} ns from one core to another and back \
-                 before the run, and {after:.0} ns after it"
-            ));
-        }
-        if let Some(Drift { quantity, change }) = steady::drift(self) {
-            notes.push(format!(
-                "the run was not steady: {quantity} changed by {:+.0} % from its first third to \
-                 its last; a longer --warm-up may help",
-                change * 100.0
-            ));
-        }
-        for Outage { at_s, lasted_s } in self.outages.iter().take(OUTAGES_SAID) {
-            notes.push(format!(
-                "a connection was lost {at_s:.3} s after measuring began, and the next reply came \
-                 {:.1} ms later",
-                lasted_s * 1e3
-            ));
-        }
-        if self.outages.len() > OUTAGES_SAID {
-            notes.push(format!("{} outages in all", self.outages.len()));
-        }
-        if let Some(at) = self.gave_up_s {
-            let when = if at < 0.0 {
-                format!("{:.2} s before measuring began", -at)
-            } else {
-                format!("in second {} ({at:.2} s after measuring began)", at as u64 + 1)
-            };
-            let due = match setup.rate {
-                Some(_) => format!(
-                    ": {unsent} calls that were due were never made, and count among the response \
-                     times with what they would have \
-                     waited until the end, a lower bound"
-                ),
-                None => String::new(),
-            };
-            notes.push(format!("the run failed {when}, and made no more calls{due}"));
-        } else if *unsent > 0 {
-            notes.push(format!(
-                "{unsent} calls were due and could not be made in time: the server, or --depth, \
-                 is too small for this rate; among \
-                 the response times they count with what they had waited"
-            ));
-        }
-        if setup.workload.has_payload() && !setup.verified {
-            notes.push("the payload was not compared".to_owned());
-        }
-        notes.extend(self.stages.iter().filter_map(|stages| stages.unasked.clone()));
-        if self.connected.is_some() {
-            notes.push(
-                "each call has a connection of its own: connected is until that stood, service \
-                 until the reply to NULL"
-                    .to_owned(),
-            );
-        }
-        if self.setup.workload == Workload::Reverse {
-            notes.push(
-                "the server called: it measured the times, and this side answered".to_owned(),
-            );
-        }
-        if let Some(failure) = &self.failure {
-            notes.push(format!("{failed} calls failed; the first: {failure}"));
-        }
-        notes.extend(self.left_behind.clone());
-        notes
-    }
-
     /// Seconds that are whole.
     pub fn whole_seconds(&self) -> &[SecondFigures] {
         let whole = self.elapsed_s.floor() as usize;
@@ -395,78 +309,6 @@ impl RunOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_the_figures_do_not_say_is_noted() {
-        let well = RunOutcome {
-            schema: SCHEMA.to_owned(),
-            version: String::new(),
-            began_unix_s: 0.0,
-            setup: RunSetup {
-                url: String::new(),
-                workload: Workload::Read,
-                size: 1,
-                connections: 1,
-                depth: 1,
-                cores: 2,
-                rate: None,
-                arrivals: None,
-                warm_up_s: 0.0,
-                duration_s: None,
-                calls: Some(1),
-                verified: true,
-                seed: 0,
-                rdma_version: None,
-            },
-            rdma_version: None,
-            host: HostFacts { floors_ns: [Some(100.0), Some(129.0)], ..HostFacts::default() },
-            elapsed_s: 1.0,
-            stopped: false,
-            calls: 1,
-            failed: 0,
-            failure: None,
-            gave_up_s: None,
-            unsent: 0,
-            left_behind: None,
-            calls_per_s: 1.0,
-            octets_per_s: 1.0,
-            service: Times::default(),
-            response: Times::default(),
-            connected: None,
-            check: None,
-            server_cores: None,
-            outages: Vec::new(),
-            gaps: Vec::new(),
-            turns: None,
-            client: ClientSide { pinned: 2, ..ClientSide::default() },
-            stages: None,
-            seconds: Vec::new(),
-        };
-        assert_eq!(well.notes(), Vec::<String>::new());
-        let note = |change: fn(&mut RunOutcome)| {
-            let mut outcome = well.clone();
-            change(&mut outcome);
-            <[String; 1]>::try_from(outcome.notes()).unwrap()[0].clone()
-        };
-        assert_eq!(note(|outcome| outcome.client.doubts.push("why".to_owned())), "why");
-        assert!(note(|outcome| outcome.client.pinned = 1).contains("1 of 2 threads"));
-        assert!(note(|outcome| outcome.host.floors_ns[1] = Some(131.0)).contains("100 ns"));
-        assert!(note(|outcome| outcome.connected = Some(Times::default())).contains("of its own"));
-        assert!(note(|outcome| outcome.stopped = true).contains("stopped early, after 1.00"));
-        assert!(note(|outcome| outcome.unsent = 7).starts_with("7 calls were due"));
-        assert!(note(|outcome| outcome.gave_up_s = Some(1.204)).contains("in second 2 (1.20 s"));
-        assert!(note(|outcome| outcome.gave_up_s = Some(-0.5)).contains("0.50 s before"));
-        let died = |outcome: &mut RunOutcome| {
-            (outcome.gave_up_s, outcome.unsent, outcome.setup.rate) = (Some(0.0), 7, Some(9.0));
-        };
-        assert!(note(died).contains("7 calls that were due were never made"));
-        assert_eq!(note(|outcome| outcome.left_behind = Some("left".to_owned())), "left");
-        assert!(note(|outcome| outcome.setup.verified = false).contains("not compared"));
-        assert!(
-            note(|outcome| (outcome.failed, outcome.failure) = (3, Some("READ".to_owned())))
-                .contains("3 calls failed")
-        );
-    }
 
     #[test]
     fn what_is_no_result_is_refused() {

@@ -1,6 +1,7 @@
 //! Results in the formats of other tools.
 
-use super::{latency::Times, outcome::RunOutcome, workload::Workload};
+use super::model::RunOutcome;
+use crate::{latency::Times, workload::Workload};
 use hdrhistogram::{
     Histogram,
     serialization::{

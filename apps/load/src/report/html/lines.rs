@@ -4,7 +4,7 @@ use super::chart::{Axis, Chart, Colour, Line, Point, grouped, number};
 use crate::{
     Arrivals,
     latency::BEYOND,
-    outcome::{Outage, OutageGap, RunOutcome, SecondFigures},
+    report::model::{Outage, OutageGap, RunOutcome, SecondFigures},
 };
 use hdrhistogram::Histogram;
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     Arrivals, CallRecord, Times, Workload,
-    outcome::{ClientSide, HostFacts, RunSetup, SCHEMA, SecondFigures},
+    report::model::{ClientSide, HostFacts, RunSetup, SCHEMA, SecondFigures},
     stages::{ServerStages, StageTimes, Stages},
 };
 
@@ -268,7 +268,7 @@ fn what_casts_doubt_is_said_once_and_of_whom() {
 
 #[test]
 fn an_outage_has_a_chart_of_its_gap_with_its_beginning_and_end() {
-    use crate::outcome::{Outage, OutageGap};
+    use crate::report::model::{Outage, OutageGap};
     let mut interrupted = outcome(Some(1_000.0), 0);
     interrupted.outages = vec![Outage { at_s: 1.25, lasted_s: 0.5 }];
     let calls = (0..100).map(|step| if (25..75).contains(&step) { 0 } else { 10 }).collect();

@@ -3,7 +3,7 @@
 use super::chart::{grouped, number, plain, size};
 use crate::{
     latency::{PERCENTILES, Times},
-    outcome::RunOutcome,
+    report::model::RunOutcome,
     stages::{StageTimes, Stages},
 };
 use jiff::Timestamp;

@@ -4,7 +4,7 @@ mod chart;
 mod lines;
 mod tables;
 
-use crate::outcome::RunOutcome;
+use super::model::RunOutcome;
 use chart::plain;
 use std::fmt::Write;
 
