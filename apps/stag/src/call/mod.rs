@@ -1,10 +1,10 @@
 //! `stag call`: NFS client for hosts that cannot mount.
 
-mod crew;
-mod moved;
+mod file_end;
 mod mover;
 pub mod options;
-mod part;
+mod parallel;
+mod partial_file;
 mod ports;
 mod remote;
 mod show;
@@ -18,7 +18,7 @@ use crate::{
     progress::TransferProgress,
     quote,
 };
-use moved::TreeOutcome;
+use file_end::TreeOutcome;
 use mover::RemotePlace;
 use options::{CallOptions, CallWhat, TransferOptions};
 use remote::Object;

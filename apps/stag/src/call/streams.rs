@@ -2,7 +2,7 @@
 
 use super::{
     Said,
-    moved::{FileEnd, line},
+    file_end::{FileEnd, line},
     mover::{FileMover, RemotePlace},
     options::TransferOptions,
     remote::{Object, Remote, shown},

@@ -2,11 +2,11 @@
 //! threads that move them. An entry that fails does not stop the others.
 
 use super::{
-    crew::FileCrew,
-    moved::TreeOutcome,
+    file_end::TreeOutcome,
     mover::{FileJob, FileMover, RemotePlace, local, local_times, remote_time},
     options::TransferOptions,
-    part::{directory_of, sync_directory},
+    parallel::FileCrew,
+    partial_file::{directory_of, sync_directory},
     remote::{Object, Remote, failed, shown},
 };
 use crate::{Error, progress::TransferProgress, quote};

@@ -3,9 +3,9 @@
 mod put;
 
 use super::{
-    moved::{FileEnd, MovedFile, hash_of, hash_rest, is_same},
+    file_end::{FileEnd, MovedFile, hash_of, hash_rest, is_same},
     options::TransferOptions,
-    part::{LocalPart, SourceMark},
+    partial_file::{LocalPart, SourceMark},
     remote::{Object, Remote, shown},
     show::hex,
 };

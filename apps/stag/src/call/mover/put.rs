@@ -4,8 +4,8 @@ use super::{FileMover, Filled, RemotePlace, about, local, mark_of, remote_time};
 use crate::{
     Error,
     call::{
-        moved::{FileEnd, MovedFile, is_same},
-        part::{SourceMark, part_name},
+        file_end::{FileEnd, MovedFile, is_same},
+        partial_file::{SourceMark, part_name},
         remote::{failed, shown},
         show::hex,
     },

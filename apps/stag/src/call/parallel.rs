@@ -1,7 +1,7 @@
 //! Threads that move files, each over a connection of its own, while the main thread walks trees.
 
 use super::{
-    moved::FileEnd,
+    file_end::FileEnd,
     mover::{FileJob, FileMover},
     options::TransferOptions,
     remote::RemotePlan,

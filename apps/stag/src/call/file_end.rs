@@ -1,6 +1,6 @@
 //! Outcome of `get` and `put`: checksums, totals, and failures.
 
-use super::{part::SourceMark, show::hex};
+use super::{partial_file::SourceMark, show::hex};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use stag_client::transfer::TransferTotals;
