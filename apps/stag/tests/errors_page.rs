@@ -186,20 +186,20 @@ fn sentences(path: &str, function: &str) -> Vec<String> {
 fn every_notice_of_a_start_is_explained() {
     let mut found = BTreeSet::new();
     for (path, function) in [
-        ("apps/stag/src/serve/callers.rs", "pub fn notice("),
-        ("apps/stag/src/serve/checks.rs", "pub fn unreachable("),
-        ("apps/stag/src/serve/exports.rs", "pub fn overlaps("),
-        ("apps/stag/src/serve/exports.rs", "fn overlap("),
+        ("apps/stag/src/serve/plan/client_rules.rs", "pub fn notice("),
+        ("apps/stag/src/serve/plan/checks.rs", "pub fn unreachable("),
+        ("apps/stag/src/serve/plan/exports.rs", "pub fn overlaps("),
+        ("apps/stag/src/serve/plan/exports.rs", "fn overlap("),
         ("apps/stag/src/descriptors.rs", "pub fn notice("),
         ("apps/stag/src/tls.rs", "pub fn sentence("),
     ] {
         found.extend(sentences(path, function));
     }
     for path in [
-        "apps/stag/src/serve/plan.rs",
-        "apps/stag/src/serve/mod.rs",
-        "apps/nfs/store/src/files/shared.rs",
-        "apps/nfs/store/src/files/kernel_handles.rs",
+        "apps/stag/src/serve/plan/mod.rs",
+        "apps/stag/src/serve/start/mod.rs",
+        "apps/nfs/src/store/files/shared.rs",
+        "apps/nfs/src/store/files/kernel.rs",
     ] {
         let source = source(path);
         let mut parts = source.split(".push(").peekable();
@@ -209,7 +209,7 @@ fn every_notice_of_a_start_is_explained() {
             }
         }
     }
-    for path in ["announce.rs", "nfs4.rs", "../observe/mod.rs"] {
+    for path in ["report/startup_text.rs", "start/nfs4_start.rs", "../observe/mod.rs"] {
         let all = literals(&source(&format!("apps/stag/src/serve/{path}")));
         let said = all.iter().filter_map(|text| text.strip_prefix("notice: "));
         found.extend(said.map(|text| text.trim_end().to_owned()));

@@ -2,16 +2,16 @@
 //! sockets, other processes, and privileges. They bind, connect and open, and undo that; a running
 //! server of the same settings is not affected.
 
-use super::{
-    callers, ends, meaningless,
-    options::ServeOptions,
-    plan::{Plan, PlanPurpose, StorePlan},
-    watching,
-};
+use super::{Plan, PlanPurpose, StorePlan, client_rules, meaningless, options::ServeOptions};
 use crate::{
     Error,
     args::address::{self, cannot_listen},
     observe, plain, rpcbind,
+};
+use rustix::{
+    fd::OwnedFd,
+    io::Errno,
+    process::{Pid, PidfdFlags, pidfd_open},
 };
 use stag_fabrics::FabricAddress;
 use stag_verbs::FabricFault;
@@ -24,12 +24,12 @@ use std::{fs, path::Path};
 /// A sentence about the first thing that is wrong, which names its flag.
 pub fn check(arguments: &ServeOptions, plan: &mut Plan, purpose: PlanPurpose) -> Result<(), Error> {
     check_addresses(arguments, plan)?;
-    observe::check(&arguments.observe, watching::state_dir(plan))?;
+    observe::check(&arguments.observe, plan.state_dir())?;
     if plan.rpcbind {
         rpcbind::check()?;
     }
     if let Some(pid) = arguments.exit_with {
-        ends::open_process(pid)?;
+        open_process(pid)?;
     }
     // A start checks this after it has dropped its privileges, and once in a thread.
     if purpose != PlanPurpose::Check {
@@ -40,10 +40,10 @@ pub fn check(arguments: &ServeOptions, plan: &mut Plan, purpose: PlanPurpose) ->
             let are_themselves = callers.act_as_themselves();
             let are_themselves = are_themselves.map_err(|error| Error::usage(error.to_string()))?;
             meaningless::check_found(plan, are_themselves)?;
-            callers::named_at_will(plan, are_themselves)
+            client_rules::named_at_will(plan, are_themselves)
         }
         StorePlan::Memory { .. } => None,
-        StorePlan::Ceph { .. } => Some(callers::ANY_OTHER),
+        StorePlan::Ceph { .. } => Some(client_rules::ANY_OTHER),
     };
     acts_as.map_or(Ok(()), |acts_as| plan.distrust(acts_as))
 }
@@ -79,4 +79,18 @@ fn check_socket(at: &FabricAddress, socket: &Path) -> Result<(), Error> {
         Ok(found) if !found.is_dir() => bad("it is no directory"),
         Ok(_) => Ok(()),
     }
+}
+
+/// Opens the process `pid`, to wait for its end.
+///
+/// # Errors
+/// A sentence when there is no such process, or it cannot be watched.
+pub fn open_process(pid: i32) -> Result<OwnedFd, Error> {
+    let bad = |why: &str| Error::usage(format!("--exit-with {pid}: {why}"));
+    let process = Pid::from_raw(pid).ok_or_else(|| bad("give the number of a process"))?;
+    pidfd_open(process, PidfdFlags::empty()).map_err(|error| match error {
+        Errno::SRCH => bad("there is no such process; give the number of one that runs"),
+        Errno::INVAL => bad("this is a thread; give the number of its process"),
+        error => bad(&format!("cannot watch that process: {}", plain(&error.into()))),
+    })
 }

@@ -1,6 +1,6 @@
 //! Sleep states of cores: deep ones are allowed while all shards rest (DESIGN D10).
 
-use super::options::AwakeOption;
+use crate::serve::plan::options::AwakeOption;
 use stag_engine::RestListener;
 use stag_tuning::ProcessSettings;
 use std::sync::{Arc, Mutex, PoisonError};

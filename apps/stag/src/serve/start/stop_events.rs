@@ -2,26 +2,16 @@
 //! input, and the end of another process.
 
 use super::Message;
-use crate::{Error, plain, signals};
+use crate::{Error, serve::plan::host_checks::open_process, signals};
 use rustix::{
     event::{PollFd, PollFlags, poll},
-    fd::OwnedFd,
     io::Errno,
-    process::{Pid, PidfdFlags, pidfd_open},
 };
-use sd_notify::NotifyState;
 use signal_hook::{
     consts::{SIGHUP, SIGTERM, SIGUSR1},
     iterator::Signals,
 };
 use std::{io, sync::mpsc::Sender, thread};
-
-/// Notifies systemd, if it started the server.
-pub fn tell_systemd(state: &NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(std::slice::from_ref(state)) {
-        tracing::warn!(target: "stag", %error, "systemd cannot be told");
-    }
-}
 
 /// Turns signals into messages, so that one thread waits for one channel. SIGHUP is among them even
 /// if it is ignored, when it means to read settings again.
@@ -53,20 +43,6 @@ pub fn stop_without_stdin(sender: Sender<Message>) -> Result<(), Error> {
     let failed =
         |error: io::Error| Error::failure(format!("cannot wait for standard input: {error}"));
     thread::Builder::new().name("stdin".to_owned()).spawn(wait).map(drop).map_err(failed)
-}
-
-/// Opens the process `pid`, to wait for its end.
-///
-/// # Errors
-/// A sentence when there is no such process, or it cannot be watched.
-pub fn open_process(pid: i32) -> Result<OwnedFd, Error> {
-    let bad = |why: &str| Error::usage(format!("--exit-with {pid}: {why}"));
-    let process = Pid::from_raw(pid).ok_or_else(|| bad("give the number of a process"))?;
-    pidfd_open(process, PidfdFlags::empty()).map_err(|error| match error {
-        Errno::SRCH => bad("there is no such process; give the number of one that runs"),
-        Errno::INVAL => bad("this is a thread; give the number of its process"),
-        error => bad(&format!("cannot watch that process: {}", plain(&error.into()))),
-    })
 }
 
 /// The end of the process `pid` is a signal to stop.

@@ -1,11 +1,11 @@
 //! Stores of a server, by its plan: the sources from which shards open their stores, and the
 //! threads that wait for file systems.
 
-use super::{
-    ceph_start,
-    plan::{Plan, StorePlan},
+use super::ceph_start;
+use crate::{
+    Error,
+    serve::plan::{Plan, StorePlan},
 };
-use crate::Error;
 use stag_engine::launch::CoreId;
 use stag_nfs::serve::StoreSource;
 use stag_nfs_store::{

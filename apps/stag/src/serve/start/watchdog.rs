@@ -1,8 +1,7 @@
 //! Watchdog of systemd (sd_notify(3), WatchdogSec=): it is notified as long as every shard answers,
 //! so that a server with a hanging shard is restarted.
 
-use super::tell_systemd;
-use crate::{Error, metrics::Shards};
+use crate::{Error, metrics::Shards, serve::report::systemd::tell_systemd};
 use sd_notify::NotifyState;
 use stag_engine::control::Command;
 use std::{io, sync::Arc, thread, time::Duration};

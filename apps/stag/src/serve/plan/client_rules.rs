@@ -1,9 +1,8 @@
 //! User mapping: the users that callers act as, from the settings.
 
 use super::{
-    meaningless,
+    Plan, StorePlan, meaningless,
     options::{GroupsOption, ModeOption, ServeOptions, SquashOption, SquashRule},
-    plan::{Plan, StorePlan},
 };
 use crate::{Error, admission};
 use rustix::process::geteuid;

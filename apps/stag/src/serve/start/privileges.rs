@@ -2,7 +2,7 @@
 //! others are dropped before there is a second thread, so that no thread has them, and
 //! `no_new_privs` keeps them away.
 
-use super::plan::{Plan, StorePlan};
+use crate::serve::plan::{Plan, StorePlan};
 use rustix::{
     io,
     thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities},

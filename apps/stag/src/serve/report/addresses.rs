@@ -9,14 +9,14 @@ use std::net::SocketAddr;
 #[derive(Debug, Default)]
 pub struct Addresses {
     /// Over RDMA and shared memory.
-    pub(super) listen: Vec<FabricAddress>,
-    pub(super) tcp: Option<SocketAddr>,
-    pub(super) watched: Watched,
+    pub listen: Vec<FabricAddress>,
+    pub tcp: Option<SocketAddr>,
+    pub watched: Watched,
 }
 
 impl Addresses {
     /// Adds the addresses of one shard, each once.
-    pub(super) fn add(&mut self, started: &Started) {
+    pub fn add(&mut self, started: &Started) {
         for at in started.fabric.addresses() {
             // A port to be chosen is another shard's to choose.
             let is_chosen = at.ip().is_none_or(|ip| ip.port() != 0);

@@ -2,11 +2,13 @@
 //! applied as a whole or not at all.
 
 use super::{
-    callers::distrust,
-    exports::overlaps,
-    options::ServeOptions,
-    plan::{Plan, PlanPurpose, StorePlan},
-    tell_systemd, watching,
+    plan::{
+        Plan, PlanPurpose, StorePlan,
+        client_rules::distrust,
+        exports::{Exported, overlaps},
+        options::ServeOptions,
+    },
+    report::{systemd::tell_systemd, watching},
 };
 use crate::{
     Error,
@@ -339,8 +341,7 @@ fn fixed(plan: &Plan, options: &ServeOptions) -> Vec<(&'static str, String)> {
 
 /// The exports, for stores that cannot exchange them.
 fn copies(plan: &Plan) -> Vec<String> {
-    let copy = |export: &super::exports::Exported| {
-        format!("{} {:?} {}", export.name, export.path, export.read_only)
-    };
+    let copy =
+        |export: &Exported| format!("{} {:?} {}", export.name, export.path, export.read_only);
     plan.exports.iter().map(copy).collect()
 }

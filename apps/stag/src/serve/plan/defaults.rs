@@ -1,11 +1,6 @@
 //! Computed defaults: they follow from other settings, from the environment, and from this host.
 
-use super::{
-    limits,
-    options::ServeOptions,
-    plan::{tcp_beside, wanted},
-    shards::FabricShards,
-};
+use super::{limits, options::ServeOptions, shards::FabricShards, tcp_beside, wanted};
 use crate::{
     args::address,
     descriptors::{self, Share},

@@ -1,20 +1,23 @@
 //! Plan of a server, checked: every mistake in the command line is found here, before anything
 //! starts.
 
-use super::{
-    callers::{self, Reach, callers},
-    ceph_url::{self, CephPlan},
-    checks::{check_cores, check_memory, check_once, check_sharing, cluster_of, unreachable},
-    exports::{self, Exported},
-    host_checks, limits,
-    meaningless::{self, Served},
-    need::{self, Need},
-    nfs4::NfsPlan,
-    options::{ServeOptions, SteerOption},
-    passed, proofs, ready_file,
-    shards::FabricShards,
-    state_dir::state_dir,
-};
+pub mod ceph_url;
+pub mod checks;
+pub mod client_rules;
+pub mod defaults;
+pub mod exports;
+pub mod host_checks;
+pub mod limits;
+pub mod meaningless;
+pub mod memory_need;
+pub mod nfs4;
+pub mod options;
+pub mod passed;
+pub mod proofs;
+pub mod ready_file;
+pub mod shards;
+pub mod state_dir;
+
 use crate::{
     Error,
     admission::{self, Clients},
@@ -28,7 +31,16 @@ use crate::{
     settings::{ExportEntry, Merged},
     tls, trace,
 };
+use ceph_url::CephPlan;
+use checks::{check_cores, check_memory, check_once, check_sharing, cluster_of, unreachable};
+use client_rules::{Reach, callers};
+use exports::Exported;
 use ipnet::IpNet;
+use meaningless::Served;
+use memory_need::Need;
+use nfs4::NfsPlan;
+use options::{ServeOptions, SteerOption};
+use shards::FabricShards;
 use stag_engine::tls::ServerTls;
 use stag_fabrics::FabricAddress;
 use stag_nfs::serve::ShardSizes;
@@ -44,7 +56,12 @@ use stag_nfs_store::{
 };
 use stag_protocol::rpcrdma::Versions;
 use stag_verbs::{LinkSettings, PassedListeners};
-use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+use state_dir::state_dir;
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 /// The port of NFS and MOUNT over TCP, unless another is given.
 const TCP_PORT: u16 = 2_049;
@@ -235,7 +252,7 @@ impl Plan {
             }
         };
         let need = Need { shards, buffers: sizes.octets() * shards, files: capacity.unwrap_or(0) };
-        let memory = need::check(need, limits::memory_max(&arguments.limits)?)?;
+        let memory = memory_need::check(need, limits::memory_max(&arguments.limits)?)?;
         limits::check_locked(&fabrics, &sizes)?;
         let has_files = matches!(store, StorePlan::Files { .. });
         let (limit, wanted) =
@@ -245,7 +262,7 @@ impl Plan {
         let mut notices: Vec<_> = share.notice(limit, wanted).into_iter().collect();
         notices.extend(tls.as_deref().map(tls::sentence));
         notices.extend(exports::overlaps(&exports));
-        notices.extend(callers::notice(arguments, reach, &store));
+        notices.extend(client_rules::notice(arguments, reach, &store));
         notices.extend(unreachable(&addresses, &clients));
         let nfs = NfsPlan::new(arguments, &exports, origins, &store)?;
         notices.extend(nfs.notice(&store));
@@ -340,6 +357,17 @@ impl Plan {
         match &self.store {
             StorePlan::Files { cluster, .. } | StorePlan::Ceph { cluster, .. } => cluster.as_ref(),
             StorePlan::Memory { .. } => None,
+        }
+    }
+
+    /// The directory for persistent state and the control socket; a store in memory has one for the
+    /// socket alone, if it was named.
+    pub fn state_dir(&self) -> Option<&Path> {
+        match &self.store {
+            StorePlan::Files { state_dir, .. } | StorePlan::Ceph { state_dir, .. } => {
+                Some(state_dir)
+            }
+            StorePlan::Memory { state_dir, .. } => state_dir.as_deref(),
         }
     }
 

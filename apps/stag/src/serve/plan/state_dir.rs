@@ -1,6 +1,6 @@
 //! State directory of a server: finds it, and makes sure that no client can read it.
 
-use super::{exports::Exported, plan::PlanPurpose};
+use super::{PlanPurpose, exports::Exported};
 use crate::{Error, plain, system::default_state_dir};
 use rustix::fs::Access;
 use std::{

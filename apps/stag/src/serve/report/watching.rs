@@ -1,16 +1,13 @@
 //! Facts of a plan for monitoring, and the sockets of the monitors.
 
-use super::{
-    Addresses,
-    exports::Exported,
-    plan::{Plan, StorePlan},
-};
+use super::addresses::Addresses;
 use crate::{
     Error,
     ctl::answers::{ExportFacts, ExportList, Facts},
     metrics::{Gathered, ShardPlace, object},
     mounts::Mounts,
     observe::{Bound, options::ObserveOptions},
+    serve::plan::{Plan, exports::Exported},
 };
 use stag_fabrics::FabricAddress;
 use stag_nfs::serve::Started;
@@ -23,16 +20,7 @@ use std::path::Path;
 /// A sentence about a requested socket that cannot be used.
 pub fn bind(options: &ObserveOptions, plan: &Plan) -> Result<Bound, Error> {
     let first = plan.fabrics.iter().flat_map(|fabric| fabric.group.ips()).next();
-    Bound::new(options, first.is_some_and(|at| at.port() == 0), state_dir(plan))
-}
-
-/// The directory for persistent state and the control socket; a store in memory has one for the
-/// socket alone, if it was named.
-pub fn state_dir(plan: &Plan) -> Option<&Path> {
-    match &plan.store {
-        StorePlan::Files { state_dir, .. } | StorePlan::Ceph { state_dir, .. } => Some(state_dir),
-        StorePlan::Memory { state_dir, .. } => state_dir.as_deref(),
-    }
+    Bound::new(options, first.is_some_and(|at| at.port() == 0), plan.state_dir())
 }
 
 /// The exports of a plan, for controllers.

@@ -1,7 +1,9 @@
 //! The start of a store on CephFS.
 
-use super::{ceph_url::CephPlan, plan::Plan};
-use crate::Error;
+use crate::{
+    Error,
+    serve::plan::{Plan, ceph_url::CephPlan},
+};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use stag_ceph::Library;
 use stag_engine::launch::CoreId;

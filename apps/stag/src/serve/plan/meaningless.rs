@@ -1,8 +1,8 @@
 //! Settings that have no effect together with the others: each is refused.
 
 use super::{
+    Plan,
     options::{ModeOption, ServeOptions},
-    plan::Plan,
 };
 use crate::{
     Error,

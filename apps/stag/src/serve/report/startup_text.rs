@@ -1,14 +1,12 @@
 //! Announcements of a server about itself: on standard error for people, and once ready on standard
 //! output for people and scripts.
 
-use super::{
-    Addresses,
-    exports::Exported,
-    plan::{Plan, StorePlan},
-    proofs::proofs,
-    watching,
+use super::{addresses::Addresses, watching};
+use crate::{
+    metrics::ShardPlace,
+    serve::plan::{Plan, StorePlan, exports::Exported, proofs::proofs},
+    system::OF_HOST,
 };
-use crate::{metrics::ShardPlace, system::OF_HOST};
 use rustix::process::geteuid;
 use stag_nfs::serve::{Copied, Started};
 use stag_nfs_store::ceph::CephExportConfig;

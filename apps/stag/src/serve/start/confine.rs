@@ -1,11 +1,12 @@
 //! Confinement of a server to the files it needs (landlock(7)): exports, state, the system's own
 //! files.
 
-use super::{
-    options::ServeOptions,
-    plan::{Plan, StorePlan},
+use crate::{
+    Error,
+    args::address::socket_path,
+    observe::control_path,
+    serve::plan::{Plan, StorePlan, options::ServeOptions},
 };
-use crate::{Error, args::address::socket_path, observe::control_path, serve::watching};
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd,
     RestrictionStatus, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus,
@@ -83,7 +84,7 @@ fn writable(plan: &Plan, arguments: &ServeOptions) -> Result<Vec<PathBuf>, Error
         paths.extend(exports.filter_map(|export| export.path.clone()));
         paths.push(state_dir.clone());
     }
-    let control = control_path(&arguments.observe, watching::state_dir(plan))?;
+    let control = control_path(&arguments.observe, plan.state_dir())?;
     let sockets = plan.fabrics.iter().flat_map(|fabric| fabric.group.addresses());
     let made = sockets.filter_map(socket_path).chain(control);
     let made = made.chain(plan.stats.clone()).chain(plan.ready_file.clone());

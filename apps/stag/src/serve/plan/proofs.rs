@@ -1,7 +1,7 @@
 //! Proofs that each listener requires of its callers, and the listeners through which callers would
 //! get past TLS where it is required.
 
-use super::plan::Plan;
+use super::Plan;
 use crate::{Error, args::address};
 use stag_engine::tls::ServerTls;
 use stag_fabrics::FabricAddress;
