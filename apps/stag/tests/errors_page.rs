@@ -196,7 +196,7 @@ fn every_notice_of_a_start_is_explained() {
         found.extend(sentences(path, function));
     }
     for path in [
-        "apps/stag/src/serve/plan/mod.rs",
+        "apps/stag/src/serve/plan/client_rules.rs",
         "apps/stag/src/serve/start/mod.rs",
         "apps/nfs/src/store/files/shared.rs",
         "apps/nfs/src/store/files/kernel.rs",

@@ -9,9 +9,10 @@ use rustix::process::geteuid;
 use stag_nfs::serve::StoreSource;
 use stag_nfs_store::{
     GroupSource,
-    exports::client_rules::Squash,
+    exports::client_rules::{ClientOptions, Squash},
     files::{CallerMode, Callers, NetworkSquash},
 };
+use std::net::SocketAddr;
 
 /// Facts other than their own flags that decide on callers: from where the server can be reached.
 #[derive(Clone, Copy, Debug)]
@@ -123,6 +124,70 @@ pub fn distrust(plan: &mut Plan, source: &StoreSource) -> Result<(), Error> {
         StoreSource::Ceph(_) => Some(ANY_OTHER),
     };
     who.map_or(Ok(()), |who| plan.distrust(who))
+}
+
+impl Plan {
+    /// Requires a proof from callers that they are privileged on their hosts, where they could act
+    /// as other users by a mere claim: `acts_as` names those.
+    ///
+    /// # Errors
+    /// When processes without a proof are allowed.
+    pub fn distrust(&mut self, acts_as: &str) -> Result<(), Error> {
+        let first = admission::first_open_port();
+        let is_open = |at: &SocketAddr| !at.ip().to_canonical().is_loopback();
+        if self.insecure {
+            self.is_distrustful = self.mixes_ports();
+            self.notices
+                .push(format!("--insecure: every user of a client's host can act as {acts_as}"));
+            return Ok(());
+        }
+        if let Some(uid) = self.shm_allow.iter().find(|uid| **uid != 0) {
+            return Err(Error::usage(format!(
+                "--shm-allow {uid}: processes of that user could act as {acts_as}; add --insecure \
+                 if they may, or --mode unprivileged as another user than root"
+            )));
+        }
+        self.is_distrustful = true;
+        if self.mixes_ports() {
+            self.notices.push(
+                "callers of exports that are not insecure have to call from ports below 1024, \
+                 which only root of their host can take"
+                    .to_owned(),
+            );
+            return Ok(());
+        }
+        self.clients.must_be_privileged = true;
+        self.notices.push(
+            "callers have to connect from ports below 1024, which only root of their host can \
+             take (see WHO MAY CONNECT in --help)"
+                .to_owned(),
+        );
+        if self.fabrics.iter().flat_map(|fabric| fabric.group.ips()).any(|at| is_open(&at)) {
+            self.notices.push(format!(
+                "over RDMA other hosts may use any port, because Linux's NFS does: every user of \
+                 a host in --clients can act as {acts_as}"
+            ));
+        }
+        if first < 1_024 {
+            self.notices.push(format!(
+                "every user of this host can take ports from {first} on \
+                 (net.ipv4.ip_unprivileged_port_start), and so act as {acts_as}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// True if an export, or clients of one, are insecure where the server is not, or the other way
+    /// round: then each export checks ports, and no listener does.
+    fn mixes_ports(&self) -> bool {
+        let differs = |options: &ClientOptions| {
+            options.insecure.is_some_and(|insecure| insecure != self.insecure)
+        };
+        self.exports.iter().any(|export| {
+            let clients = export.rules.clients.iter().map(|rule| rule.options);
+            clients.chain([export.rules.options]).any(|options| differs(&options))
+        })
+    }
 }
 
 /// Users that a caller can name where all callers act as themselves.

@@ -1,6 +1,11 @@
 //! Computed defaults: they follow from other settings, from the environment, and from this host.
 
-use super::{limits, options::ServeOptions, shards::FabricShards, tcp_beside, wanted};
+use super::{
+    limits::{self, wanted},
+    listen::tcp_beside,
+    options::ServeOptions,
+    shards::FabricShards,
+};
 use crate::{
     args::address,
     descriptors::{self, Share},

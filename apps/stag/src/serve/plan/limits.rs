@@ -4,9 +4,14 @@ use super::{
     options::{LimitOptions, SteerOption},
     shards::FabricShards,
 };
-use crate::{Error, args::size, descriptors::Share};
+use crate::{
+    Error,
+    args::size,
+    descriptors::{Share, Wanted},
+};
 use rustix::process::{Resource, getrlimit};
 use stag_nfs::serve::ShardSizes;
+use stag_nfs_store::files;
 use std::{fs, time::Duration};
 
 /// Longest time that a stop can be asked to wait, in seconds.
@@ -131,6 +136,14 @@ fn may_lock(status: &str) -> bool {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let capabilities = line.and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
     capabilities.is_some_and(|capabilities| capabilities & IPC_LOCK != 0)
+}
+
+/// Counts the planned descriptors: connections of each shard, and files that it keeps open.
+pub fn wanted(shards: usize, has_tcp: bool, sizes: &ShardSizes, has_files: bool) -> Wanted {
+    let files = if has_files { files::OPEN_FILES_MAX } else { 0 };
+    let streams = if has_tcp { sizes.streams } else { 0 };
+    let connections = sizes.connections;
+    Wanted { shards, connections, streams, files, per_file: files::DESCRIPTORS_PER_FILE }
 }
 
 #[cfg(test)]
