@@ -1,8 +1,12 @@
 //! Events that end a server, or make it read its settings again: signals, the end of standard
 //! input, and the end of another process.
 
-use super::Message;
-use crate::{Error, serve::plan::host_checks::open_process, signals};
+use super::server::Message;
+use crate::{
+    Error,
+    serve::plan::{host_checks::open_process, options::ServeOptions},
+    signals,
+};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     io::Errno,
@@ -13,9 +17,21 @@ use signal_hook::{
 };
 use std::{io, sync::mpsc::Sender, thread};
 
+/// Turns every event that ends the server, or makes it read its settings again, into messages.
+///
+/// # Errors
+/// A sentence about one that cannot be waited for.
+pub fn forward_all(arguments: &ServeOptions, sender: &Sender<Message>) -> Result<(), Error> {
+    forward_signals(sender.clone(), arguments.config.is_some())?;
+    if arguments.while_stdin {
+        stop_without_stdin(sender.clone())?;
+    }
+    arguments.exit_with.map_or(Ok(()), |pid| stop_with(pid, sender.clone()))
+}
+
 /// Turns signals into messages, so that one thread waits for one channel. SIGHUP is among them even
 /// if it is ignored, when it means to read settings again.
-pub fn forward_signals(sender: Sender<Message>, reloads: bool) -> Result<(), Error> {
+fn forward_signals(sender: Sender<Message>, reloads: bool) -> Result<(), Error> {
     let failed = |error: io::Error| Error::failure(format!("cannot wait for signals: {error}"));
     let strays = signals::strays();
     let hup = reloads.then_some(SIGHUP);
@@ -35,7 +51,7 @@ pub fn forward_signals(sender: Sender<Message>, reloads: bool) -> Result<(), Err
 }
 
 /// The end of standard input is a signal to stop: the parent process is gone.
-pub fn stop_without_stdin(sender: Sender<Message>) -> Result<(), Error> {
+fn stop_without_stdin(sender: Sender<Message>) -> Result<(), Error> {
     let wait = move || {
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
         let _ = sender.send(Message::Signal(SIGTERM));
@@ -46,7 +62,7 @@ pub fn stop_without_stdin(sender: Sender<Message>) -> Result<(), Error> {
 }
 
 /// The end of the process `pid` is a signal to stop.
-pub fn stop_with(pid: i32, sender: Sender<Message>) -> Result<(), Error> {
+fn stop_with(pid: i32, sender: Sender<Message>) -> Result<(), Error> {
     let process = open_process(pid)?;
     let wait = move || {
         // A process that has ended can be read from (pidfd_open(2)).
