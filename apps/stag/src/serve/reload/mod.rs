@@ -1,9 +1,12 @@
 //! Reload of settings while the server runs: exports, their clients, and who may connect. A file is
 //! applied as a whole or not at all.
 
+mod changes;
+mod fixed;
+
 use super::{
     plan::{
-        Plan, PlanPurpose, StorePlan,
+        Plan, PlanPurpose,
         client_rules::distrust,
         exports::{Exported, overlaps},
         options::ServeOptions,
@@ -11,111 +14,23 @@ use super::{
     report::{systemd::tell_systemd, watching},
 };
 use crate::{
-    Error,
     admission::AdmissionTable,
     ctl::answers::{ExportList, Reload},
     metrics::Shards,
     settings::{self, Merged},
     trace,
 };
+use changes::{Changes, Refused, ShardTimes};
+use fixed::fixed;
 use sd_notify::NotifyState;
-use serde_json::{Value, json};
-use stag_engine::{Spin, tls::ServerTls};
+use stag_engine::tls::ServerTls;
 use stag_nfs::serve::StoreSource;
 use stag_nfs_store::files::ExportChanges;
 use std::{
     ffi::OsString,
-    fmt,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
-
-/// Difference that a file made that was read again.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
-    pub exports: ExportChanges,
-    /// True if other clients may connect than before.
-    pub clients: bool,
-    /// True if the files of TLS were read again, for sessions that begin from then on.
-    pub tls: bool,
-    /// Times that shards are to keep to from here on, if they differ.
-    pub times: Option<ShardTimes>,
-}
-
-/// Times of shards that can change while they run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ShardTimes {
-    /// Time that calls in progress have at the end.
-    pub drain: Duration,
-    /// Time of polling without work.
-    pub spin: Spin,
-}
-
-impl ShardTimes {
-    const fn of(plan: &Plan) -> Self {
-        Self { drain: plan.sizes.drain, spin: plan.sizes.spin }
-    }
-}
-
-impl Changes {
-    fn json(&self) -> Value {
-        let ExportChanges { added, removed, reopened } = &self.exports;
-        let paths = |names: &[String]| names.iter().map(|name| format!("/{name}")).collect();
-        let [added, removed, changed]: [Vec<_>; 3] =
-            [paths(added), paths(removed), paths(reopened)];
-        json!({
-            "summary": self.to_string(),
-            "added": added,
-            "removed": removed,
-            "changed": changed,
-            "clients_changed": self.clients,
-            "tls_files_read": self.tls,
-            "times_changed": self.times.is_some(),
-        })
-    }
-}
-
-impl fmt::Display for Changes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ExportChanges { added, removed, reopened } = &self.exports;
-        let lists = [("added", added), ("removed", removed), ("changed", reopened)];
-        let mut parts = Vec::new();
-        for (word, names) in lists.into_iter().filter(|(_, names)| !names.is_empty()) {
-            let names: Vec<_> = names.iter().map(|name| format!("/{name}")).collect();
-            parts.push(format!("{word} {}", names.join(", ")));
-        }
-        if self.clients {
-            parts.push("other clients may connect".to_owned());
-        }
-        if self.tls {
-            parts.push("certificates of TLS as they are now".to_owned());
-        }
-        if self.times.is_some() {
-            parts.push("drain and spin as they are there".to_owned());
-        }
-        match parts.as_slice() {
-            [] => f.write_str("the same exports, with the options that they have now"),
-            parts => f.write_str(&parts.join("; ")),
-        }
-    }
-}
-
-/// Reason for which everything stays as it was.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused(pub String);
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl From<Error> for Refused {
-    fn from(error: Error) -> Self {
-        Self(error.to_string())
-    }
-}
 
 /// Reload of a running server's settings, for signals and for controllers: one at a time.
 #[derive(Debug)]
@@ -271,72 +186,6 @@ impl Reloader {
         }
         Ok(Changes { exports, clients: has_changed, tls: tls.is_some(), times })
     }
-}
-
-/// Settings that shards are built of, by their flags.
-fn fixed(plan: &Plan, options: &ServeOptions) -> Vec<(&'static str, String)> {
-    let store = match &plan.store {
-        StorePlan::Files { state_dir, callers, cluster, waiting } => {
-            let name = cluster.as_ref().map(|cluster| cluster.name().to_owned());
-            vec![
-                ("state-dir", format!("{state_dir:?}")),
-                ("mode", format!("{:?}", callers.mode)),
-                ("groups", format!("{:?}", callers.groups)),
-                ("squash", format!("{callers:?}")),
-                ("cluster", format!("{name:?}")),
-                ("helpers", format!("{:?}", waiting.helpers)),
-            ]
-        }
-        StorePlan::Ceph { state_dir, callers, helpers, .. } => vec![
-            ("state-dir", format!("{state_dir:?}")),
-            ("groups", format!("{:?}", callers.groups)),
-            ("squash", format!("{callers:?}")),
-            ("helpers", format!("{helpers:?}")),
-        ],
-        StorePlan::Memory { capacity, .. } => vec![("memory", format!("{capacity}"))],
-    };
-    let sizes = plan.sizes;
-    let own = vec![
-        ("listen", format!("{:?}", plan.fabrics)),
-        ("tcp", format!("{:?}", plan.tcp)),
-        ("tls", format!("{:?}", plan.tls.as_ref().map(|tls| tls.is_required()))),
-        (
-            "tls-client-ca",
-            format!("{:?}", plan.tls.as_ref().map(|tls| tls.asks_for_certificates())),
-        ),
-        ("tls-records", format!("{:?}", plan.tls.as_ref().map(|tls| tls.kernel().is_some()))),
-        ("steer", format!("{:?}", plan.steer)),
-        (
-            "confine, with which exports stay as they are,",
-            format!("{:?}", options.confine.then(|| plan.directories())),
-        ),
-        ("shm-allow", format!("{:?}", plan.shm_allow)),
-        ("rdma-tos, rdma-ack-timeout and rdma-retry", format!("{:?}", plan.link)),
-        ("buffers", format!("{:?}", sizes.slots)),
-        ("receives", format!("{:?}", sizes.receives)),
-        ("connections", format!("{:?}", sizes.connections)),
-        ("tcp-connections", format!("{:?}", sizes.streams)),
-        ("credits", format!("{:?}", sizes.credits)),
-        ("calls", format!("{:?}", sizes.calls)),
-        ("memory-max", format!("{:?}", options.limits.memory_max)),
-        ("awake", format!("{:?}", options.limits.awake)),
-        ("private-data", format!("{:?}", plan.private_data)),
-        ("rdma-version", format!("{:?}", plan.versions)),
-        ("sample", format!("{:?}", plan.sample)),
-        ("stages", format!("{:?}", plan.tells_stages)),
-        ("nfs", format!("{:?}", (plan.nfs.three, plan.nfs.four.is_some()))),
-        ("lease", format!("{:?}", plan.nfs.four)),
-        ("delegations", format!("{:?}", plan.nfs.delegations)),
-        ("metrics", format!("{:?}", options.observe.metrics)),
-        ("control", format!("{:?}", options.observe.control)),
-        ("control-group", format!("{:?}", options.observe.control_group)),
-        ("log-format", format!("{:?}", options.observe.log_format)),
-        ("exit-with", format!("{:?}", options.exit_with)),
-        ("stats", format!("{:?}", plan.stats)),
-        ("rpcbind", format!("{:?}", plan.rpcbind)),
-        ("ready-file", format!("{:?}", plan.ready_file)),
-    ];
-    own.into_iter().chain(store).collect()
 }
 
 /// The exports, for stores that cannot exchange them.

@@ -1,0 +1,73 @@
+//! Settings that cannot change while a server runs.
+
+use crate::serve::plan::{Plan, StorePlan, options::ServeOptions};
+
+/// Settings that shards are built of, by their flags.
+pub fn fixed(plan: &Plan, options: &ServeOptions) -> Vec<(&'static str, String)> {
+    let sizes = plan.sizes;
+    let own = vec![
+        ("listen", format!("{:?}", plan.fabrics)),
+        ("tcp", format!("{:?}", plan.tcp)),
+        ("tls", format!("{:?}", plan.tls.as_ref().map(|tls| tls.is_required()))),
+        (
+            "tls-client-ca",
+            format!("{:?}", plan.tls.as_ref().map(|tls| tls.asks_for_certificates())),
+        ),
+        ("tls-records", format!("{:?}", plan.tls.as_ref().map(|tls| tls.kernel().is_some()))),
+        ("steer", format!("{:?}", plan.steer)),
+        (
+            "confine, with which exports stay as they are,",
+            format!("{:?}", options.confine.then(|| plan.directories())),
+        ),
+        ("shm-allow", format!("{:?}", plan.shm_allow)),
+        ("rdma-tos, rdma-ack-timeout and rdma-retry", format!("{:?}", plan.link)),
+        ("buffers", format!("{:?}", sizes.slots)),
+        ("receives", format!("{:?}", sizes.receives)),
+        ("connections", format!("{:?}", sizes.connections)),
+        ("tcp-connections", format!("{:?}", sizes.streams)),
+        ("credits", format!("{:?}", sizes.credits)),
+        ("calls", format!("{:?}", sizes.calls)),
+        ("memory-max", format!("{:?}", options.limits.memory_max)),
+        ("awake", format!("{:?}", options.limits.awake)),
+        ("private-data", format!("{:?}", plan.private_data)),
+        ("rdma-version", format!("{:?}", plan.versions)),
+        ("sample", format!("{:?}", plan.sample)),
+        ("stages", format!("{:?}", plan.tells_stages)),
+        ("nfs", format!("{:?}", (plan.nfs.three, plan.nfs.four.is_some()))),
+        ("lease", format!("{:?}", plan.nfs.four)),
+        ("delegations", format!("{:?}", plan.nfs.delegations)),
+        ("metrics", format!("{:?}", options.observe.metrics)),
+        ("control", format!("{:?}", options.observe.control)),
+        ("control-group", format!("{:?}", options.observe.control_group)),
+        ("log-format", format!("{:?}", options.observe.log_format)),
+        ("exit-with", format!("{:?}", options.exit_with)),
+        ("stats", format!("{:?}", plan.stats)),
+        ("rpcbind", format!("{:?}", plan.rpcbind)),
+        ("ready-file", format!("{:?}", plan.ready_file)),
+    ];
+    own.into_iter().chain(of_store(&plan.store)).collect()
+}
+
+/// Those of the store.
+fn of_store(store: &StorePlan) -> Vec<(&'static str, String)> {
+    match store {
+        StorePlan::Files { state_dir, callers, cluster, waiting } => {
+            let name = cluster.as_ref().map(|cluster| cluster.name().to_owned());
+            vec![
+                ("state-dir", format!("{state_dir:?}")),
+                ("mode", format!("{:?}", callers.mode)),
+                ("groups", format!("{:?}", callers.groups)),
+                ("squash", format!("{callers:?}")),
+                ("cluster", format!("{name:?}")),
+                ("helpers", format!("{:?}", waiting.helpers)),
+            ]
+        }
+        StorePlan::Ceph { state_dir, callers, helpers, .. } => vec![
+            ("state-dir", format!("{state_dir:?}")),
+            ("groups", format!("{:?}", callers.groups)),
+            ("squash", format!("{callers:?}")),
+            ("helpers", format!("{helpers:?}")),
+        ],
+        StorePlan::Memory { capacity, .. } => vec![("memory", format!("{capacity}"))],
+    }
+}
