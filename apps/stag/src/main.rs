@@ -23,13 +23,9 @@ mod descriptors;
 mod echo;
 mod guide;
 mod man;
-mod metrics;
-mod mounts;
-mod observe;
 mod one_shard;
 mod probe;
 mod progress;
-mod quote;
 mod replace;
 mod rpcbind;
 mod screen;
@@ -40,10 +36,10 @@ mod stage_table;
 mod stop;
 mod system;
 mod tls;
-mod trace;
 mod tune;
 
 use clap::{CommandFactory, Parser, error::ErrorKind};
+use stag_operate::{plain, quote, trace};
 use std::{fmt, process::ExitCode, time::Duration};
 
 /// Reason for which the command did not do what it was asked for.
@@ -126,7 +122,7 @@ fn run() -> u8 {
     };
     // A server starts its log by its own options.
     if !matches!(cli.command, cli::Command::Serve(_))
-        && let Err(error) = trace::start()
+        && let Err(error) = trace::start().map_err(Error::Usage)
     {
         return end(&error);
     }
@@ -152,12 +148,6 @@ fn run() -> u8 {
         cli::Command::Load { .. } => Err(check::renamed()),
     };
     result.map_or_else(|error| end(&error), |()| 0)
-}
-
-/// An error of the system without its number.
-fn plain(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }
 
 fn end(error: &Error) -> u8 {

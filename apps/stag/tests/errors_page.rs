@@ -144,7 +144,7 @@ fn source(path: &str) -> String {
 
 #[test]
 fn every_reason_of_a_fabric_to_turn_peers_away_is_explained() {
-    let source = source("apps/stag/src/observe/refusals.rs");
+    let source = source("apps/operate/src/observe/refusals.rs");
     let counted = source.split_once("const COUNTED").unwrap().1.split_once("\n];").unwrap().0;
     let why: BTreeSet<_> =
         literals(counted).into_iter().filter(|text| !text.starts_with('/')).collect();
@@ -198,6 +198,7 @@ fn every_notice_of_a_start_is_explained() {
     for path in [
         "apps/stag/src/serve/plan/client_rules.rs",
         "apps/stag/src/serve/start/mod.rs",
+        "apps/operate/src/observe/mod.rs",
         "apps/nfs/src/store/files/shared.rs",
         "apps/nfs/src/store/files/kernel.rs",
     ] {
@@ -209,7 +210,7 @@ fn every_notice_of_a_start_is_explained() {
             }
         }
     }
-    for path in ["report/startup_text.rs", "start/nfs4_start.rs", "../observe/mod.rs"] {
+    for path in ["report/startup_text.rs", "report/watching.rs", "start/nfs4_start.rs"] {
         let all = literals(&source(&format!("apps/stag/src/serve/{path}")));
         let said = all.iter().filter_map(|text| text.strip_prefix("notice: "));
         found.extend(said.map(|text| text.trim_end().to_owned()));

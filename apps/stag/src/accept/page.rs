@@ -4,7 +4,7 @@ use super::{
     facts::EndFacts,
     report::{AcceptReport, StepVerdict},
 };
-use crate::quote;
+use stag_operate::quote;
 use std::fmt::Write;
 
 /// Columns of a name in front of its value.

@@ -11,4 +11,4 @@ mod version;
 
 pub use complaint::sentence;
 pub use rdma_versions::{versions, written};
-pub use version::VERSION;
+pub use version::{COMMIT, VERSION};

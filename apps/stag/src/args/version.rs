@@ -14,6 +14,9 @@ macro_rules! features {
     };
 }
 
+/// The commit of the build.
+pub const COMMIT: &str = env!("STAG_COMMIT");
+
 /// The text of `--version`: also the commit, the features and the target of the build.
 pub const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),

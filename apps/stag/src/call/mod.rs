@@ -16,7 +16,6 @@ use crate::{
     Error,
     caller::{aside, say},
     progress::TransferProgress,
-    quote,
 };
 use file_end::TreeOutcome;
 use mover::RemotePlace;
@@ -25,6 +24,7 @@ use remote::Object;
 use serde_json::{Value, json};
 use stag_client::Error as NfsError;
 use stag_engine::{Health, OptionFault};
+use stag_operate::quote;
 use stag_protocol::{
     nfs::v3::{FileKind, Status},
     rpcrdma::option::NoOption,

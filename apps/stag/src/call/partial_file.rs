@@ -5,9 +5,10 @@
 //! in between, the part of the earlier content has another name and is not used.
 
 use super::remote::shown;
-use crate::{Error, quote};
+use crate::Error;
 use rustix::{fs::OFlags, process::geteuid};
 use sha2::{Digest, Sha256};
+use stag_operate::quote;
 use std::{
     fs::{self, File, Metadata, TryLockError},
     io,

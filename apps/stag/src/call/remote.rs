@@ -2,9 +2,10 @@
 
 use super::options::CallOptions;
 use super::{ports, url::Url};
-use crate::{Error, caller, quote, tls::explained};
+use crate::{Error, caller, tls::explained};
 use stag_client::{DirEntry, NfsClient, transfer::TransferFlow};
 use stag_engine::{CallFault, tls::ClientTls};
+use stag_operate::quote;
 use stag_protocol::{
     nfs::{
         v3::{Attributes, FileHandle, FileKind, Status},

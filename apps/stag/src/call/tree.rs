@@ -9,7 +9,8 @@ use super::{
     partial_file::{directory_of, sync_directory},
     remote::{Object, Remote, failed, shown},
 };
-use crate::{Error, progress::TransferProgress, quote};
+use crate::{Error, progress::TransferProgress};
+use stag_operate::quote;
 use stag_protocol::nfs::v3::{Attributes, FileHandle, FileKind, SetAttributes, Status};
 use std::{
     ffi::OsStr,

@@ -1,15 +1,15 @@
 //! The controller's end of the control socket.
 
-use super::{
-    CONTROL_FILE,
-    wire::{REPLY_MAX, Reply, Request},
-};
 use crate::{
     Error, plain,
     system::{OF_HOST, default_state_dir},
 };
 use rustix::process::geteuid;
 use serde_json::Value;
+use stag_operate::control::{
+    CONTROL_FILE,
+    wire::{REPLY_MAX, Reply, Request},
+};
 use std::{
     env,
     io::{self, BufRead, BufReader, Read, Write},

@@ -1,24 +1,20 @@
-//! `stag ctl`: watches and controls a server through its control socket. Both ends are here.
+//! `stag ctl`: watches and controls a server through its control socket, whose other end is in
+//! `stag-operate`.
 
-pub mod answers;
 mod caller;
 pub mod options;
-pub mod server;
 mod sessions;
 mod show;
 mod top;
-mod wire;
 
-use crate::{Error, caller::say, quote};
+use crate::{Error, caller::say};
 use caller::Controller;
 use options::{CtlOptions, CtlWhat};
+use stag_operate::{control::wire::Request, quote};
 use std::time::Duration;
-use wire::Request;
 
 /// The texts of its `--help`.
 pub const HELP: &str = include_str!("help.txt");
-/// The name of the control socket in a state directory.
-pub const CONTROL_FILE: &str = "control.sock";
 
 /// Asks the server, and prints what it says.
 pub fn run(options: &CtlOptions) -> Result<(), Error> {

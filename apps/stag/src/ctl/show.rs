@@ -1,8 +1,8 @@
 //! Replies of a server as text of at most 80 columns.
 
-use super::{sessions, wire::Request};
-use crate::quote;
+use super::sessions;
 use serde_json::Value;
+use stag_operate::{control::wire::Request, quote};
 use std::fmt::Write;
 
 /// Columns of a terminal.
@@ -300,7 +300,7 @@ fn memory(value: &Value) -> String {
 fn stats(value: &Value) -> String {
     let total = value.get("total").unwrap_or(&Value::Null);
     let mut text = String::new();
-    for (keys, number) in crate::metrics::path::numbers(total) {
+    for (keys, number) in stag_operate::metrics::path::numbers(total) {
         if number != 0.0 {
             let _ =
                 writeln!(text, "{}", cut(&format!("{:<58} {number:>21}", keys.join(".")), WIDTH));

@@ -3,7 +3,6 @@
 use super::{
     caller::Controller,
     show::{CLIENT_HEADS, client_row, list, micros, octets, uptime, word},
-    wire::Request,
 };
 use crate::{
     Error,
@@ -17,6 +16,7 @@ use ratatui::{
     text::Line,
 };
 use serde_json::{Value, json};
+use stag_operate::control::wire::Request;
 use std::time::{Duration, Instant};
 
 /// Interval at which signals that ask for the end are checked.

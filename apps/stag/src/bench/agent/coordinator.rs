@@ -5,12 +5,13 @@ use super::{
     PORT, token_file, unix_ns,
     wire::{AgentWord, ControlLine, CoordinatorWord, LineFault, SharedToken, say},
 };
-use crate::{Error, bench::options::RunOptions, quote, stop::Stop};
+use crate::{Error, bench::options::RunOptions, stop::Stop};
 use stag_load::{
     RunOutcome,
     nodes::{ClockOffset, NodeResult, NodesRun, join_seconds, share_until},
     report::model::{RunSetup, SecondFigures},
 };
+use stag_operate::quote;
 use std::{
     collections::BTreeSet,
     io::{self, Write},

@@ -22,12 +22,12 @@ use crate::{
     Error,
     call::Url,
     caller::{self, aside, say},
-    quote,
     stop::Stop,
 };
 use greeting::Greetings;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use stag_load::RunOutcome;
+use stag_operate::quote;
 use std::{
     ffi::OsString,
     io,

@@ -9,9 +9,10 @@ use super::{
     remote::{Object, Remote, shown},
     show::hex,
 };
-use crate::{Error, progress::TransferProgress, quote};
+use crate::{Error, progress::TransferProgress};
 use sha2::{Digest, Sha256};
 use stag_client::transfer::{self, FileRest, SizedFile, TransferFlow, TransferTotals};
+use stag_operate::quote;
 use stag_protocol::nfs::v3::{Attributes, FileHandle, SetTime, Time};
 use std::{
     fmt::Display,

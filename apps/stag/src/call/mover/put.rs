@@ -9,10 +9,10 @@ use crate::{
         remote::{failed, shown},
         show::hex,
     },
-    quote,
 };
 use sha2::{Digest, Sha256};
 use stag_client::transfer::{self, FileRange, FileWriter, SizedFile, TransferTotals};
+use stag_operate::quote;
 use stag_protocol::nfs::v3::{CreateHow, FileHandle, FileKind, SetAttributes, SetTime, Status};
 use std::{
     fs::{self, File, Metadata},

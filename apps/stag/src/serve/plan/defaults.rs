@@ -9,14 +9,14 @@ use super::{
 use crate::{
     args::address,
     descriptors::{self, Share},
-    observe,
     settings::{ListenEntry, Origins},
-    system, trace,
+    system,
 };
 use stag_engine::Spin;
 use stag_fabrics::FabricAddress;
 use stag_nfs::serve::ShardSizes;
 use stag_nfs_store::memory::MemoryConfig;
+use stag_operate::{observe, trace};
 use std::{net::SocketAddr, path::Path};
 
 /// A default that was worked out.
@@ -71,7 +71,7 @@ fn of_places(options: &ServeOptions, first: Option<SocketAddr>) -> Vec<ComputedD
         all.push(ComputedDefault::new("mode", "auto"));
     }
     let state_dir = state_dir.and_then(|directory| std::path::absolute(directory).ok());
-    let control = observe::control_path(&options.observe, state_dir.as_deref()).ok().flatten();
+    let control = options.observe.monitors(state_dir.as_deref()).control_path().ok().flatten();
     let control = control.as_deref().map_or(Path::new("none"), |path| path);
     all.push(ComputedDefault::new("control", control.display()));
     all

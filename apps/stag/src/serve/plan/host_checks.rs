@@ -6,7 +6,7 @@ use super::{Plan, PlanPurpose, StorePlan, client_rules, meaningless, options::Se
 use crate::{
     Error,
     args::address::{self, cannot_listen},
-    observe, plain, rpcbind,
+    plain, rpcbind,
 };
 use rustix::{
     fd::OwnedFd,
@@ -24,7 +24,7 @@ use std::{fs, path::Path};
 /// A sentence about the first thing that is wrong, which names its flag.
 pub fn check(arguments: &ServeOptions, plan: &mut Plan, purpose: PlanPurpose) -> Result<(), Error> {
     check_addresses(arguments, plan)?;
-    observe::check(&arguments.observe, plan.state_dir())?;
+    check_monitors(arguments, plan)?;
     if plan.rpcbind {
         rpcbind::check()?;
     }
@@ -63,6 +63,16 @@ fn check_addresses(arguments: &ServeOptions, plan: &Plan) -> Result<(), Error> {
     plan.tcp.filter(|at| !plan.passed.has(*at)).map_or(Ok(()), |at| {
         address::probe(at).map_err(|error| cannot_listen(&at, FabricFault::from(&error), flag))
     })
+}
+
+/// Checks the sockets for monitoring, without effect on those of a running server.
+fn check_monitors(arguments: &ServeOptions, plan: &Plan) -> Result<(), Error> {
+    let monitors = arguments.observe.monitors(plan.state_dir());
+    if let Some(at) = monitors.metrics_address().map_err(Error::usage)? {
+        address::probe(at)
+            .map_err(|error| cannot_listen(&at, FabricFault::from(&error), "--metrics"))?;
+    }
+    monitors.check_control().map_err(Error::usage)
 }
 
 /// Checks that there is a directory for a socket of shared memory.

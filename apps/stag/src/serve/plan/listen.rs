@@ -8,11 +8,11 @@ use crate::{
         cidr::{self, check_open},
     },
     settings::{ExportEntry, Merged},
-    trace,
 };
 use ipnet::IpNet;
 use stag_engine::tls::ServerTls;
 use stag_fabrics::FabricAddress;
+use stag_operate::trace;
 use stag_verbs::PassedListeners;
 use std::{net::SocketAddr, sync::Arc};
 
@@ -52,7 +52,7 @@ impl ListenPlan {
         };
         let tls = arguments.tls.open(tcp.is_some())?;
         proofs::check_protected(&listen, tls.as_deref(), &arguments.tls.unprotected)?;
-        trace::check(arguments.observe.log.as_deref())?;
+        trace::check(arguments.observe.log.as_deref()).map_err(Error::usage)?;
         let networks = connecting(cidr::clients(&arguments.clients)?, &settings.exports);
         let addresses: Vec<_> = ips.iter().copied().chain(tcp).collect();
         let cores = usize::from(arguments.cores);

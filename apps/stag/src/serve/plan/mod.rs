@@ -12,6 +12,7 @@ mod listen;
 pub mod meaningless;
 pub mod memory_need;
 pub mod nfs4;
+pub mod observe_options;
 pub mod options;
 mod parts;
 pub mod passed;

@@ -1,8 +1,8 @@
 //! Options of `stag serve`.
 
+use super::observe_options::ObserveOptions;
 use crate::{
     args::{cidr, versions},
-    observe::options::ObserveOptions,
     tls::ServeTlsOptions,
 };
 use clap::{Args, ValueEnum};

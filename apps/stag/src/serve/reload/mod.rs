@@ -15,10 +15,7 @@ use super::{
 };
 use crate::{
     admission::AdmissionTable,
-    ctl::answers::{ExportList, Reload},
-    metrics::Shards,
     settings::{self, Merged},
-    trace,
 };
 use changes::{Changes, Refused, ShardTimes};
 use fixed::fixed;
@@ -26,6 +23,11 @@ use sd_notify::NotifyState;
 use stag_engine::tls::ServerTls;
 use stag_nfs::serve::StoreSource;
 use stag_nfs_store::files::ExportChanges;
+use stag_operate::{
+    control::answers::{ExportList, Reload},
+    metrics::Shards,
+    trace,
+};
 use std::{
     ffi::OsString,
     path::PathBuf,

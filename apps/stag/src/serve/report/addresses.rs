@@ -1,8 +1,8 @@
 //! Addresses at which a server listens.
 
-use crate::observe::Watched;
 use stag_fabrics::FabricAddress;
 use stag_nfs::serve::Started;
+use stag_operate::observe::Watched;
 use std::net::SocketAddr;
 
 /// Addresses at which the started shards listen.

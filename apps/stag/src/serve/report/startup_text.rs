@@ -3,13 +3,13 @@
 
 use super::{addresses::Addresses, watching};
 use crate::{
-    metrics::ShardPlace,
     serve::plan::{Plan, StorePlan, exports::Exported, proofs::proofs},
     system::OF_HOST,
 };
 use rustix::process::geteuid;
 use stag_nfs::serve::{Copied, Started};
 use stag_nfs_store::ceph::CephExportConfig;
+use stag_operate::metrics::ShardPlace;
 use stag_pools::Budget;
 use std::{fmt::Write, fs, os::unix::fs::MetadataExt};
 

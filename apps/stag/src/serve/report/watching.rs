@@ -3,15 +3,19 @@
 use super::addresses::Addresses;
 use crate::{
     Error,
-    ctl::answers::{ExportFacts, ExportList, Facts},
-    metrics::{Gathered, ShardPlace, object},
-    mounts::Mounts,
-    observe::{Bound, options::ObserveOptions},
-    serve::plan::{Plan, exports::Exported},
+    caller::aside,
+    replace,
+    serve::plan::{Plan, exports::Exported, observe_options::ObserveOptions},
 };
 use stag_fabrics::FabricAddress;
-use stag_nfs::serve::Started;
 use stag_nfs_store::exports::client_rules::{ClientOptions, ClientRule, Squash};
+use stag_nfs::serve::Started;
+use stag_operate::{
+    control::answers::{ExportFacts, ExportList, Facts},
+    metrics::{Gathered, ShardPlace, object},
+    mounts::Mounts,
+    observe::Bound,
+};
 use std::path::Path;
 
 /// Binds the sockets for monitoring.
@@ -20,7 +24,13 @@ use std::path::Path;
 /// A sentence about a requested socket that cannot be used.
 pub fn bind(options: &ObserveOptions, plan: &Plan) -> Result<Bound, Error> {
     let first = plan.fabrics.iter().flat_map(|fabric| fabric.group.ips()).next();
-    Bound::new(options, first.is_some_and(|at| at.port() == 0), plan.state_dir())
+    let free_ports = first.is_some_and(|at| at.port() == 0);
+    let bound = Bound::new(&options.monitors(plan.state_dir()), free_ports);
+    let bound = bound.map_err(Error::usage)?;
+    for notice in bound.notices() {
+        aside(format!("notice: {notice}\n"));
+    }
+    Ok(bound)
 }
 
 /// The exports of a plan, for controllers.
@@ -108,7 +118,12 @@ pub fn place(started: &Started) -> ShardPlace {
 /// # Errors
 /// A sentence about the file.
 pub fn write(file: &Path, gathered: &Gathered) -> Result<(), Error> {
-    object::write(file, &object::object(gathered)).map_err(|error| {
+    let statistics = object::object(gathered);
+    let written = replace::write_unsynced(file, |out| {
+        serde_json::to_writer_pretty(&mut *out, &statistics)?;
+        out.write_all(b"\n")
+    });
+    written.map_err(|error| {
         Error::failure(format!("cannot write statistics to {}: {error}", file.display()))
     })
 }

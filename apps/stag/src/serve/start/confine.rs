@@ -4,7 +4,6 @@
 use crate::{
     Error,
     args::address::socket_path,
-    observe::control_path,
     serve::plan::{Plan, StorePlan, options::ServeOptions},
 };
 use landlock::{
@@ -84,7 +83,8 @@ fn writable(plan: &Plan, arguments: &ServeOptions) -> Result<Vec<PathBuf>, Error
         paths.extend(exports.filter_map(|export| export.path.clone()));
         paths.push(state_dir.clone());
     }
-    let control = control_path(&arguments.observe, plan.state_dir())?;
+    let control =
+        arguments.observe.monitors(plan.state_dir()).control_path().map_err(Error::usage)?;
     let sockets = plan.fabrics.iter().flat_map(|fabric| fabric.group.addresses());
     let made = sockets.filter_map(socket_path).chain(control);
     let made = made.chain(plan.stats.clone()).chain(plan.ready_file.clone());

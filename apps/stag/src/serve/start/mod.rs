@@ -24,14 +24,13 @@ use crate::{
     Error,
     admission::AdmissionTable,
     caller::{aside, say, settle},
-    observe::Bound,
     settings::Merged,
-    trace,
 };
 use rustix::thread::set_no_new_privs;
 use sd_notify::NotifyState;
 use server::{Server, ServerEvents};
 use stag_nfs::serve::StoreSource;
+use stag_operate::{observe::Bound, trace};
 use std::{ffi::OsString, sync::Arc, time::Duration};
 
 /// Time that the end of a session with a Ceph cluster may take.
@@ -43,7 +42,8 @@ pub fn serve(settings: &Merged<ServeOptions>, words: Vec<OsString>) -> Result<()
     let (arguments, observe) = (&settings.options, &settings.options.observe);
     let mut plan = Plan::new(settings, PlanPurpose::Start)?;
     restrict(arguments, &mut plan).map_err(placed)?;
-    let _log = trace::start_server(observe.log.as_deref(), observe.log_format)?;
+    let log = trace::start_server(observe.log.as_deref(), observe.log_format.into());
+    let _log = log.map_err(Error::usage)?;
     jitter::wait(arguments.start_jitter);
     let source = open_store(arguments, &mut plan).map_err(placed)?;
     let bound = watching::bind(observe, &plan).map_err(placed)?;
@@ -104,7 +104,10 @@ fn serve_started(
     let reloading = reloader.map(|it| Reloading::new(it, &shards, &exports));
     let reload = reloading.clone().map(Reloading::for_controllers);
     let facts = watching::facts(&server.plan, &found, exports);
-    let (watched, _watching) = bound.start(&shards, facts, reload, &server.admission)?;
+    let admission = Arc::clone(&server.admission);
+    let started = bound.start(&shards, facts, reload, move || admission.settle_with_the_log());
+    let (watched, _watching) =
+        started.map_err(|error| Error::failure(format!("cannot be watched: {error}")))?;
     found.watched = watched;
     watchdog::start(&shards)?;
     outages::watch(&shards)?;

@@ -1,8 +1,9 @@
 //! RDMA devices that are gone, or have no port or address at the moment: reported to the log and
 //! systemd.
 
-use crate::{Error, metrics::Shards, serve::report::systemd::tell_systemd};
+use crate::{Error, serve::report::systemd::tell_systemd};
 use sd_notify::NotifyState;
+use stag_operate::metrics::Shards;
 use stag_verbs::OutageTable;
 use std::{io, sync::Arc, thread};
 

@@ -4,8 +4,8 @@ use super::seats::{SeatPlace, Seats};
 use crate::{
     Error,
     admission::AdmissionTable,
+    args::COMMIT,
     caller::aside,
-    metrics::{ShardEnd, Shards},
     rpcbind::{Registration, TransportKind},
     serve::{
         plan::{Plan, StorePlan, checks::check_free, shards::FabricShards},
@@ -32,6 +32,7 @@ use stag_nfs::{
     GatewayReport,
     serve::{ServeShard, Started, StoreSource},
 };
+use stag_operate::metrics::{ShardEnd, Shards};
 use stag_pools::Budget;
 use stag_verbs::Outages;
 use std::{
@@ -338,7 +339,7 @@ impl Server {
     /// The shards, for those who watch them.
     pub fn shards(&self) -> Shards {
         let ends = self.running.iter().map(|running| running.end.clone()).collect();
-        Shards::new(self.began, ends, self.outages.clone())
+        Shards::new(self.began, COMMIT, ends, self.outages.clone())
     }
 
     /// Asks the shards to stop. One that has memory for others stops after them, as it carries out

@@ -1,9 +1,10 @@
 //! Watchdog of systemd (sd_notify(3), WatchdogSec=): it is notified as long as every shard answers,
 //! so that a server with a hanging shard is restarted.
 
-use crate::{Error, metrics::Shards, serve::report::systemd::tell_systemd};
+use crate::{Error, serve::report::systemd::tell_systemd};
 use sd_notify::NotifyState;
 use stag_engine::control::Command;
+use stag_operate::metrics::Shards;
 use std::{io, sync::Arc, thread, time::Duration};
 
 /// Notifies systemd three times in its interval that `shards` answer, if it asks for that.

@@ -1,6 +1,6 @@
 //! Metrics of the process as a whole, and of the time of calls.
 
-use super::super::{Across, Metric, Unit};
+use crate::metrics::{Across, Metric, Unit};
 
 /// The server.
 pub const SERVER: &[Metric] = &[

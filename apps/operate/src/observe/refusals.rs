@@ -1,10 +1,7 @@
 //! Peers that a fabric refuses by itself. The engine does not see them, so the fabric's counters
 //! are read now and then, and logged.
 
-use crate::{
-    admission::AdmissionTable,
-    metrics::{Shards, object},
-};
+use crate::metrics::{Shards, object};
 use serde_json::Value;
 use stag_engine::Command;
 use std::{
@@ -33,17 +30,17 @@ const COUNTED: [(&str, &str); 8] = [
 #[derive(Debug)]
 pub struct RefusalWatch(#[expect(dead_code, reason = "the thread sees its end")] mpsc::Sender<()>);
 
-/// Checks `shards` periodically, and logs the peers that their fabrics refused meanwhile, and the
-/// number of refusals by `admission` that were not logged.
+/// Checks `shards` periodically, and logs the peers that their fabrics refused meanwhile. `settle`
+/// is called each time, to log the number of other refusals.
 ///
 /// # Errors
 /// As starting a thread does.
-pub fn watch(shards: Arc<Shards>, admission: Arc<AdmissionTable>) -> io::Result<RefusalWatch> {
+pub fn watch(shards: Arc<Shards>, settle: impl Fn() + Send + 'static) -> io::Result<RefusalWatch> {
     let (sender, ended) = mpsc::channel();
     let run = move || {
         let mut before = Value::Null;
         while ended.recv_timeout(INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
-            admission.settle_with_the_log();
+            settle();
             // A shard that does not answer is looked at next time.
             let Ok(gathered) = shards.gather(Command::Snapshot) else { continue };
             let now = object::object(&gathered);

@@ -125,7 +125,8 @@ fn escaped(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::validate::validate, *};
+    use super::*;
+    use crate::metrics::tests::validate::validate;
     use serde_json::json;
     use stag_engine::{Stats, stats::Snapshot};
     use stag_nfs::GatewayReport;
@@ -146,6 +147,7 @@ mod tests {
         };
         Gathered {
             uptime: Duration::from_millis(1_500),
+            commit: "1234",
             is_draining: false,
             outages: 0,
             memory: json!({"buffers": 4_096}),

@@ -1,7 +1,7 @@
 //! Checks of `docs/stag-dashboard.json`, the dashboard for Grafana: its shape, and that every query
 //! uses metrics that `GET /metrics` has.
 
-use super::{Across, Kind, all};
+use crate::metrics::{Across, Kind, all};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -5,7 +5,7 @@ use super::{
     answers::Answers,
     wire::{REQUEST_MAX, Reply, Request},
 };
-use crate::{Error, plain};
+use crate::plain;
 use rustix::fs::{Gid, chown};
 use std::{
     fs,
@@ -60,7 +60,7 @@ impl ControlSocket {
     ///
     /// # Errors
     /// A sentence: another server has it, it is no socket, or it cannot be made.
-    pub fn bind(path: &Path, group: Option<&str>) -> Result<Self, Error> {
+    pub fn bind(path: &Path, group: Option<&str>) -> Result<Self, String> {
         let group = group.map(group_of).transpose()?;
         check_len(path)?;
         clear(path).map_err(|why| cannot_make(path, &why))?;
@@ -75,7 +75,7 @@ impl ControlSocket {
     ///
     /// # Errors
     /// A sentence: it is no socket, or none can be made there.
-    pub fn check(path: &Path, group: Option<&str>, is_to_come: bool) -> Result<(), Error> {
+    pub fn check(path: &Path, group: Option<&str>, is_to_come: bool) -> Result<(), String> {
         let group = group.map(group_of).transpose()?;
         check_len(path)?;
         let is_free = look(path).map_err(|why| cannot_make(path, &why));
@@ -108,15 +108,15 @@ impl ControlSocket {
     }
 }
 
-fn cannot_make(path: &Path, why: &str) -> Error {
-    Error::usage(format!("cannot make the control socket {}: {why}", path.display()))
+fn cannot_make(path: &Path, why: &str) -> String {
+    format!("cannot make the control socket {}: {why}", path.display())
 }
 
 fn other_path(error: &io::Error) -> String {
     format!("{}; give another path (--control PATH)", plain(error))
 }
 
-fn check_len(path: &Path) -> Result<(), Error> {
+fn check_len(path: &Path) -> Result<(), String> {
     if path.as_os_str().len() <= PATH_MAX {
         return Ok(());
     }
@@ -175,7 +175,7 @@ fn clear(path: &Path) -> Result<(), String> {
 }
 
 /// The group `name`, by number or by name (group(5)).
-fn group_of(name: &str) -> Result<Gid, Error> {
+fn group_of(name: &str) -> Result<Gid, String> {
     let entry = |line: &str| {
         let mut fields = line.split(':');
         let is_it = fields.next() == Some(name);
@@ -184,9 +184,7 @@ fn group_of(name: &str) -> Result<Gid, Error> {
     let known = || fs::read_to_string("/etc/group").ok()?.lines().find_map(entry);
     let number: Option<u32> = name.parse().ok().or_else(known);
     number.map(Gid::from_raw).ok_or_else(|| {
-        Error::usage(format!(
-            "--control-group {name:?}: /etc/group has no such group; its number is taken, too"
-        ))
+        format!("--control-group {name:?}: /etc/group has no such group; its number is taken, too")
     })
 }
 
@@ -258,7 +256,7 @@ mod tests {
         let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         let socket = ControlSocket::bind(&path, None).unwrap();
         assert_eq!(mode(), 0o600);
-        let refused = ControlSocket::bind(&path, None).unwrap_err().to_string();
+        let refused = ControlSocket::bind(&path, None).unwrap_err();
         assert!(refused.contains("another server has it; give another path"), "{refused}");
         ControlSocket::check(&path, None, false).unwrap();
         assert!(UnixStream::connect(&path).is_ok(), "a look leaves a server's socket alone");
@@ -271,13 +269,13 @@ mod tests {
         drop(socket);
         assert!(!path.exists());
         fs::write(&path, "somebody's").unwrap();
-        let refused = ControlSocket::bind(&path, None).unwrap_err().to_string();
+        let refused = ControlSocket::bind(&path, None).unwrap_err();
         assert!(refused.contains("is no socket"), "{refused}");
         let long = home.path().join("x".repeat(120)).join("control.sock");
         fs::create_dir(long.parent().unwrap()).unwrap();
-        let refused = ControlSocket::bind(&long, None).unwrap_err().to_string();
+        let refused = ControlSocket::bind(&long, None).unwrap_err();
         assert!(refused.contains("has more than 107 octets; give a shorter one"), "{refused}");
-        let refused = ControlSocket::check(&path, None, false).unwrap_err().to_string();
+        let refused = ControlSocket::check(&path, None, false).unwrap_err();
         assert!(refused.contains("is no socket"), "{refused}");
         let left = fs::read_dir(home.path()).unwrap().count();
         assert_eq!(left, 2, "nothing of ours is left");
@@ -287,7 +285,7 @@ mod tests {
     fn groups_are_known_by_name_and_number() {
         assert_eq!(group_of("root").unwrap(), Gid::from_raw(0));
         assert_eq!(group_of("1234").unwrap(), Gid::from_raw(1_234));
-        let refused = group_of("no:such").unwrap_err().to_string();
+        let refused = group_of("no:such").unwrap_err();
         assert!(refused.contains("/etc/group has no such group"), "{refused}");
     }
 }

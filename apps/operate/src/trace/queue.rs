@@ -1,9 +1,10 @@
 //! Queue of log lines to standard error: bounded, so that a thread that logs never waits for the
 //! reader. Lines that do not fit are counted, and the count is logged as soon as there is room.
 
-use crate::{caller::aside, quote};
+use crate::quote;
 use std::{
-    env, io,
+    env,
+    io::{self, Write as _},
     os::linux::fs::MetadataExt,
     sync::{
         atomic::{AtomicU64, Ordering},
@@ -97,6 +98,12 @@ impl Lines {
     }
 }
 
+/// Writes to standard error. An error is ignored: the reader may be gone.
+fn aside(text: impl AsRef<[u8]>) {
+    let mut err = io::stderr().lock();
+    let _ = err.write_all(text.as_ref()).and_then(|()| err.flush());
+}
+
 /// Writes lines as they come, until an empty one.
 fn write(lines: &Receiver<Vec<u8>>) {
     let mut told = 0;
@@ -171,7 +178,6 @@ impl<'a> MakeWriter<'a> for Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write as _;
 
     #[test]
     fn an_event_is_one_line_whatever_is_in_it() {

@@ -1,7 +1,8 @@
 //! Options of `stag serve` for monitoring.
 
-use crate::trace::LogFormat;
-use clap::Args;
+use clap::{Args, ValueEnum};
+use stag_operate::{observe::MonitorRequest, trace::LogFormat};
+use std::path::Path;
 
 /// Heading of flags: a table of the file.
 const LOG: &str = "Log";
@@ -33,5 +34,36 @@ pub struct ObserveOptions {
         default_value_t,
         hide_possible_values = true
     )]
-    pub log_format: LogFormat,
+    pub log_format: LogFormatOption,
+}
+
+/// Form of the log's lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormatOption {
+    /// For people: time, level, sentence, facts.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl From<LogFormatOption> for LogFormat {
+    fn from(option: LogFormatOption) -> Self {
+        match option {
+            LogFormatOption::Text => Self::Text,
+            LogFormatOption::Json => Self::Json,
+        }
+    }
+}
+
+impl ObserveOptions {
+    /// The sockets that these options ask for; the control socket is in `state_dir` by default.
+    pub fn monitors<'a>(&'a self, state_dir: Option<&'a Path>) -> MonitorRequest<'a> {
+        MonitorRequest {
+            metrics: self.metrics.as_deref(),
+            control: self.control.as_deref(),
+            control_group: self.control_group.as_deref(),
+            state_dir,
+        }
+    }
 }

@@ -1,6 +1,7 @@
-//! The page `docs/metrics.md`, from the table. `STAG_PAGES=1 cargo test -p stag page` writes it.
+//! The page `docs/metrics.md`, from the table. `STAG_PAGES=1 cargo test -p stag-operate page`
+//! writes it.
 
-use super::{Across, Kind, table::FAMILIES};
+use crate::metrics::{Across, Kind, table::FAMILIES};
 use std::{fmt::Write, fs};
 
 /// The file of the page.
@@ -11,7 +12,7 @@ const INTRODUCTION: &str = "\
 
 A server shows what it counts in three ways, all from one table: `GET /metrics`, which Prometheus
 reads; `stag ctl stats`; and the file of `--stats`. This page is written from that table
-(`apps/stag/src/metrics/table/`): `STAG_PAGES=1 cargo test -p stag page`.
+(`apps/operate/src/metrics/table/`): `STAG_PAGES=1 cargo test -p stag-operate page`.
 
 Prometheus finds them at the address of `--metrics`, which the READY block names:
 
@@ -64,5 +65,8 @@ fn the_page_says_what_the_table_says() {
         fs::write(FILE, page()).unwrap();
     }
     let found = fs::read_to_string(FILE).unwrap_or_default();
-    assert!(found == page(), "docs/metrics.md is old: STAG_PAGES=1 cargo test -p stag page");
+    assert!(
+        found == page(),
+        "docs/metrics.md is old: STAG_PAGES=1 cargo test -p stag-operate page"
+    );
 }

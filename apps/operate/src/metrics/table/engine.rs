@@ -1,6 +1,6 @@
 //! Metrics of the engine: connections, RPC-over-RDMA, RPC over TCP.
 
-use super::super::{Across, Metric, Unit};
+use crate::metrics::{Across, Metric, Unit};
 
 /// Connections, limits and cores.
 pub const CONNECTIONS: &[Metric] = &[

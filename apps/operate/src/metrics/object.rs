@@ -1,13 +1,11 @@
 //! Statistics as one JSON object, written as a whole (`--stats`, `stag ctl stats`).
 
 use super::{Across, gather::Gathered, of, process};
-use crate::replace;
 use serde_json::{Map, Value, json};
 use stag_engine::{Stage, Stages, stages::ProcedureTimes, stages::TimeBuckets};
 use stag_load::stages::{ServerStages, StageTimes};
 use stag_protocol::nfs::{mount, v3};
 use stag_verbs::Count;
-use std::{io, path::Path};
 
 /// The object: facts about the process, each shard, and all together.
 pub fn object(gathered: &Gathered) -> Value {
@@ -33,7 +31,7 @@ pub fn object(gathered: &Gathered) -> Value {
     let procedures: Vec<_> = gathered.procedures().iter().map(procedure_object).collect();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "build": { env!("CARGO_PKG_VERSION"): { env!("STAG_COMMIT"): 1 } },
+        "build": { env!("CARGO_PKG_VERSION"): { gathered.commit: 1 } },
         "uptime_s": (gathered.uptime.as_secs_f64() * 1_000.0).round() / 1_000.0,
         "draining": u8::from(gathered.is_draining),
         "outages": gathered.outages,
@@ -135,14 +133,6 @@ fn fabric(count: &Count) -> Value {
                 .collect(),
         ),
     }
-}
-
-/// Replaces `file` by `value`: a reader sees the old object or the new one.
-pub fn write(file: &Path, value: &Value) -> io::Result<()> {
-    replace::write_unsynced(file, |out| {
-        serde_json::to_writer_pretty(&mut *out, value)?;
-        out.write_all(b"\n")
-    })
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub const FAMILIES: [Family; 9] = [
 
 #[cfg(test)]
 mod tests {
-    use super::super::{of, path};
+    use crate::metrics::{of, path};
     use serde_json::{Value, json};
     use stag_engine::Stats;
     use stag_nfs::GatewayReport;

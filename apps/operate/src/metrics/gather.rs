@@ -62,6 +62,7 @@ pub struct ShardPlace {
 #[derive(Debug)]
 pub struct Shards {
     began: Instant,
+    commit: &'static str,
     ends: Vec<ShardEnd>,
     outages: Outages,
     is_draining: AtomicBool,
@@ -79,9 +80,20 @@ impl std::fmt::Display for NoAnswer {
 }
 
 impl Shards {
-    /// The shards of a server that began at `began`, which report their outages to `outages`.
-    pub const fn new(began: Instant, ends: Vec<ShardEnd>, outages: Outages) -> Self {
-        Self { began, ends, outages, is_draining: AtomicBool::new(false) }
+    /// The shards of a server of the build `commit` that began at `began`. They report their
+    /// outages to `outages`.
+    pub const fn new(
+        began: Instant,
+        commit: &'static str,
+        ends: Vec<ShardEnd>,
+        outages: Outages,
+    ) -> Self {
+        Self { began, commit, ends, outages, is_draining: AtomicBool::new(false) }
+    }
+
+    /// The commit of the build.
+    pub const fn commit(&self) -> &'static str {
+        self.commit
     }
 
     /// Asks all shards for a snapshot; with `command` [`Command::Detail`] for their peers, too.
@@ -109,6 +121,7 @@ impl Shards {
         }
         Gathered {
             uptime: self.began.elapsed(),
+            commit: self.commit,
             is_draining: self.is_draining(),
             outages: self.outages.now().by_shard.len(),
             memory: Value::Object(memory),
@@ -190,6 +203,8 @@ pub struct Readiness {
 pub struct Gathered {
     /// Time since the server's start.
     pub uptime: Duration,
+    /// The commit of the build.
+    pub commit: &'static str,
     /// The server takes no connections.
     pub is_draining: bool,
     /// Shards whose RDMA device cannot be reached.
@@ -225,7 +240,7 @@ mod tests {
             end.place.device = device.map(str::to_owned);
             end
         };
-        Shards::new(Instant::now(), devices.iter().map(end).collect(), Outages::default())
+        Shards::new(Instant::now(), "", devices.iter().map(end).collect(), Outages::default())
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Metrics of the fabrics, one set each.
 
-use super::super::{Metric, Unit};
+use crate::metrics::{Metric, Unit};
 
 /// iWARP in software.
 pub const IWARP: &[Metric] = &[

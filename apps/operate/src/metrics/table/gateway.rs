@@ -1,6 +1,6 @@
 //! Metrics of the gateway: NFS, MOUNT version 3, and the store that they serve.
 
-use super::super::{Across, Metric, Unit};
+use crate::metrics::{Across, Metric, Unit};
 
 /// The gateway.
 pub const GATEWAY: &[Metric] = &[

@@ -1,12 +1,12 @@
 //! Log on standard error: connections and refusals, and the server's own messages.
 //!
 //! Nothing is logged on the path of a call unless the level is trace. A server's threads hand their
-//! lines to a bounded queue ([`queue`]), so that no shard waits for the reader of the log.
+//! lines to a bounded queue (`queue`), so that no shard waits for the reader of the log.
 
 mod queue;
 
-use crate::Error;
-use clap::ValueEnum;
+pub use queue::Flush;
+
 use queue::Lines;
 use serde_json::{Value, json};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -22,7 +22,7 @@ const TARGET: &str = "stag";
 pub const VARIABLE: &str = "STAG_LOG";
 
 /// Form of the lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people: time, level, sentence, facts.
     #[default]
@@ -43,9 +43,9 @@ static FILTERING: OnceLock<Filtering> = OnceLock::new();
 ///
 /// # Errors
 /// A sentence about an invalid filter, with the valid words.
-pub fn start() -> Result<(), Error> {
+pub fn start() -> Result<(), String> {
     let wanted = from_environment();
-    let filter = filter(&wanted).map_err(|why| Error::usage(format!("STAG_LOG: {why}")))?;
+    let filter = filter(&wanted).map_err(|why| format!("STAG_LOG: {why}"))?;
     install(filter, &wanted, LogFormat::Text, Lines::direct());
     Ok(())
 }
@@ -55,7 +55,7 @@ pub fn start() -> Result<(), Error> {
 ///
 /// # Errors
 /// A sentence about an invalid filter, with the valid words.
-pub fn start_server(wanted: Option<&str>, format: LogFormat) -> Result<queue::Flush, Error> {
+pub fn start_server(wanted: Option<&str>, format: LogFormat) -> Result<Flush, String> {
     let (filter, wanted) = filter_of_server(wanted)?;
     let (lines, flush) = Lines::queued(queue::is_journal());
     install(filter, &wanted, format, lines);
@@ -88,17 +88,17 @@ fn install(filter: Targets, text: &str, format: LogFormat, lines: Lines) {
 ///
 /// # Errors
 /// A sentence about an invalid one, with the valid words.
-pub fn check(wanted: Option<&str>) -> Result<(), Error> {
+pub fn check(wanted: Option<&str>) -> Result<(), String> {
     filter_of_server(wanted).map(drop)
 }
 
 /// The filter of a server, with its text.
-fn filter_of_server(wanted: Option<&str>) -> Result<(Targets, String), Error> {
+fn filter_of_server(wanted: Option<&str>) -> Result<(Targets, String), String> {
     let (wanted, from) = match wanted {
         Some(wanted) => (wanted.to_owned(), "--log"),
         None => (from_environment(), VARIABLE),
     };
-    let filter = filter(&wanted).map_err(|why| Error::usage(format!("{from}: {why}")))?;
+    let filter = filter(&wanted).map_err(|why| format!("{from}: {why}"))?;
     Ok((filter, wanted))
 }
 

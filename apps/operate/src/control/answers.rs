@@ -140,7 +140,7 @@ impl Answers {
         });
         Ok(json!({
             "version": of("/version"),
-            "commit": env!("STAG_COMMIT"),
+            "commit": self.shards.commit(),
             "pid": std::process::id(),
             "uptime_s": of("/uptime_s"),
             "state": flag,

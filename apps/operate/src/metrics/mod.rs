@@ -1,22 +1,18 @@
 //! Metrics: one row of a table declares each, with its name, its unit, its meaning, and its place
-//! in the statistics. The rows define the text that Prometheus reads (`GET /metrics`, [`http`]),
+//! in the statistics. The rows define the text that Prometheus reads (`GET /metrics`, `http`),
 //! the way in which shards add up ([`object`]), and the page `docs/metrics.md`.
 
-#[cfg(test)]
-mod dashboard;
-pub mod gather;
-pub mod http;
+mod gather;
+pub(crate) mod http;
 pub mod object;
-#[cfg(test)]
-mod page;
 pub mod path;
 mod process;
 mod table;
-mod text;
 #[cfg(test)]
-mod validate;
+mod tests;
+mod text;
 
-pub use gather::{Gathered, ShardEnd, ShardPlace, Shards};
+pub use gather::{Gathered, NoAnswer, Readiness, ShardEnd, ShardHandle, ShardPlace, Shards};
 
 use path::Path;
 use stag_engine::Command;
@@ -142,7 +138,7 @@ pub fn scrape(shards: &Shards) -> Result<String, String> {
 /// # Errors
 /// The same, while no client can connect.
 pub fn ready(shards: &Shards) -> Result<String, String> {
-    let gather::Readiness { is_ready, missing } = shards.readiness();
+    let Readiness { is_ready, missing } = shards.readiness();
     let missing = missing.join("\n");
     match is_ready {
         true if missing.is_empty() => Ok("ready".to_owned()),
@@ -159,29 +155,4 @@ pub fn all() -> impl Iterator<Item = &'static Metric> {
 /// The metric of the number at `keys` of the statistics.
 pub fn of(keys: &[&str]) -> Option<&'static Metric> {
     all().find(|metric| metric.at.matches(keys))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn names_keep_to_the_rules_of_prometheus() {
-        let mut names = BTreeSet::new();
-        for metric in all() {
-            let Metric { name, kind, unit, help, .. } = metric;
-            assert!(names.insert(name), "{name} is declared once");
-            assert!(name.starts_with("stag_") || name.starts_with("process_"), "{name}");
-            let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-            assert!(name.chars().all(legal), "{name}");
-            assert_eq!(*kind == Kind::Counter, name.ends_with("_total"), "{name}");
-            let base = name.strip_suffix("_total").unwrap_or(name);
-            match unit.suffix() {
-                Some(suffix) => assert!(base.ends_with(suffix), "{name} ends with its unit"),
-                None => assert!(!base.ends_with("_bytes") && !base.ends_with("_seconds"), "{name}"),
-            }
-            assert!(help.ends_with('.') && !help.contains('\n'), "{name}: {help}");
-        }
-    }
 }
