@@ -7,6 +7,7 @@
 //! (*lag*).
 #![forbid(unsafe_code)]
 
+pub mod agents;
 pub mod compare;
 pub mod doubts;
 pub mod drive;

@@ -31,6 +31,11 @@ impl Stop {
         Ok(stop)
     }
 
+    /// Asked for by whatever sets `flag`.
+    pub fn of(flag: &Arc<AtomicBool>) -> Self {
+        Self(Arc::clone(flag))
+    }
+
     /// The flag that is set when it is asked for.
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)

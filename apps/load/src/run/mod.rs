@@ -43,6 +43,14 @@ pub struct RunPlan {
     pub stop: Arc<AtomicBool>,
 }
 
+/// Callbacks to the caller of a run.
+pub struct RunHooks<'a> {
+    /// Called when all is connected; returns the time until the first call.
+    pub begin: &'a mut dyn FnMut() -> Option<Duration>,
+    /// Called with each second.
+    pub live: &'a mut dyn FnMut(&SecondFigures),
+}
+
 /// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Measured {

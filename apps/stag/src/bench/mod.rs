@@ -7,7 +7,9 @@ pub mod options;
 mod result_file;
 mod run;
 mod server_cpu;
+mod shared_run;
 mod show;
+mod slurm;
 mod top;
 mod versus;
 
@@ -18,11 +20,11 @@ use crate::{
     descriptors,
     stop::Stop,
 };
-use agent::{NodeSecond, Nodes, SharedRun};
 use job::Job;
 use options::{BenchOptions, BenchWhat, CompareOptions, ReportFormat, ReportOptions, RunOptions};
 use result_file::ResultFile;
-use run::{Point, RunHooks};
+use run::Point;
+use shared_run::SharedRun;
 use top::LiveScreen;
 
 use serde::Serialize;
@@ -30,6 +32,7 @@ use serde_json::json;
 use stag_echo::driver::DEPTH_MAX;
 use stag_load::{
     NodesRun, RunOutcome, Workload,
+    agents::NodeSecond,
     compare::{self, Rules},
     ladder::{LadderStep, Promise, Search},
     latency::{BEYOND, PERCENTILES},
@@ -37,6 +40,7 @@ use stag_load::{
         export, html,
         model::{RunSetup, SecondFigures},
     },
+    run::RunHooks,
 };
 use stag_protocol::rpcrdma::Versions;
 use std::{ffi::OsString, fs, path::Path};
@@ -73,7 +77,7 @@ pub fn run(arguments: &BenchOptions) -> Result<(), Error> {
         None => {}
     }
     if let Some(file) = &arguments.run.slurm {
-        return agent::run_by_rank(file);
+        return slurm::run(file);
     }
     if let Some(at) = arguments.run.agent {
         return agent::serve(&arguments.run, at);
@@ -87,7 +91,7 @@ pub fn run(arguments: &BenchOptions) -> Result<(), Error> {
         if outcomes.iter().any(|outcome| outcome.calls > 0) {
             say(show::table(&outcomes));
         }
-        shared.iter().for_each(|run| say(agent::table(run)));
+        shared.iter().for_each(|run| say(shared_run::table(run)));
         if arguments.run.perftest_compat {
             say(format!(
                 "\nAs perftest: HALF of the full round trips, service times\n{}",
@@ -101,11 +105,11 @@ pub fn run(arguments: &BenchOptions) -> Result<(), Error> {
     // A failure at the server is reported even if the file cannot be written.
     let written = file.map_or(Ok(()), |file| match shared.is_empty() {
         true => file.write(json(&outcomes)?),
-        false => file.write(json_or_failure(&agent::document(&shared, &outcomes))?),
+        false => file.write(json_or_failure(&shared_run::document(&shared, &outcomes))?),
     });
     let failures = failure(&outcomes)
         .into_iter()
-        .chain(agent::missing(&shared))
+        .chain(shared_run::missing(&shared))
         .chain(written.err().map(|error| error.to_string()));
     match failures.reduce(|one, other| format!("{one}; {other}")) {
         Some(sentence) => Err(Error::failure(sentence)),
@@ -164,7 +168,7 @@ fn measure(arguments: &RunOptions, stop: &Stop) -> Result<Series, Error> {
     })?;
     let url = Url::parse(url)?;
     let mut nodes = match &arguments.nodes {
-        Some(names) => Some(Nodes::meet(arguments, &names.0, stop)?),
+        Some(names) => Some(agent::meet(arguments, &names.0, stop)?),
         None => {
             check(arguments, &url)?;
             None
@@ -193,7 +197,7 @@ fn measure(arguments: &RunOptions, stop: &Stop) -> Result<Series, Error> {
         };
         if let Some(nodes) = &mut nodes {
             let run = SharedRun { arguments, url: &url, point, nodes: nodes.count() };
-            let run = nodes.run(&|number| run.share(number), stop, &mut live)?;
+            let run = nodes.run(&|number| run.share(number), &stop.flag(), &mut live)?;
             let outcome = run.result.clone();
             shared.push(run);
             return Ok(outcome);

@@ -11,8 +11,8 @@ use crate::{
 use stag_engine::{Sampling, clock::Clock};
 use stag_load::{
     LoadPlan, RunOutcome, Workload,
-    report::model::{RunSetup, SecondFigures},
-    run::{Measured, RunError, RunPlan},
+    report::model::RunSetup,
+    run::{Measured, RunError, RunHooks, RunPlan},
 };
 use stag_protocol::rpc::Accepted;
 use stag_tuning::{HostDigest, HostPlan};
@@ -35,14 +35,6 @@ pub struct Point {
     pub rate: Option<f64>,
     /// The run's seed.
     pub seed: u64,
-}
-
-/// Callbacks to the caller of a run.
-pub struct RunHooks<'a> {
-    /// Called when all is connected; returns the time until the first call.
-    pub begin: &'a mut dyn FnMut() -> Option<Duration>,
-    /// Called with each second.
-    pub live: &'a mut dyn FnMut(&SecondFigures),
 }
 
 /// Returns the parameters of a run.

@@ -1,7 +1,7 @@
 //! `stag bench --top`: full-screen view of a running bench, on a terminal of 80 columns and 24
 //! lines or more.
 
-use super::{agent::NodeSecond, show};
+use super::show;
 use crate::{
     Error, caller,
     screen::{self, Screen},
@@ -16,6 +16,7 @@ use ratatui::{
 };
 use stag_load::{
     Times,
+    agents::NodeSecond,
     live::LiveRun,
     report::model::{RunSetup, SecondFigures},
 };

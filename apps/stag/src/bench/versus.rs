@@ -18,6 +18,7 @@ use stag_load::{
     RunOutcome,
     compare::Rules,
     report::model::{SecondFigures, VERSUS_SCHEMA},
+    run::RunHooks,
     versus::{self, Round},
 };
 use std::path::Path;
@@ -132,7 +133,7 @@ fn rounds(
                 progress.begin(&line, None);
             };
             let begin = &mut || Some(run::LEAD);
-            let mut hooks = run::RunHooks { begin, live: &mut live };
+            let mut hooks = RunHooks { begin, live: &mut live };
             run::run(run, url, stop, first_setup(run, url, seed), &mut hooks)
         };
         // Who is first is so in every second round.

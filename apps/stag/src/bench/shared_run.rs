@@ -36,7 +36,7 @@ impl SharedRun<'_> {
     /// draw different numbers.
     pub fn share(&self, number: usize) -> (Vec<String>, RunSetup) {
         let Self { arguments, url, point, nodes } = self;
-        let seed = point.seed.wrapping_add((number as u64).wrapping_mul(super::super::SEED_STEP));
+        let seed = point.seed.wrapping_add((number as u64).wrapping_mul(super::SEED_STEP));
         let rate = point.rate.map(|rate| rate / (*nodes).max(1) as f64);
         let (all, count) = (arguments.calls, (*nodes).max(1) as u64);
         let calls =

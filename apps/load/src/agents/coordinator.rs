@@ -2,22 +2,23 @@
 //! one time, and collects their results. A node that dies ends nothing for the others.
 
 use super::{
-    PORT, token_file, unix_ns,
+    AgentError, PORT, plain, unix_ns,
     wire::{AgentWord, ControlLine, CoordinatorWord, LineFault, SharedToken, say},
 };
-use crate::{Error, bench::options::RunOptions, stop::Stop};
-use stag_load::{
+use crate::{
     RunOutcome,
     nodes::{ClockOffset, NodeResult, NodesRun, join_seconds, share_until},
     report::model::{RunSetup, SecondFigures},
 };
-use stag_operate::quote;
 use std::{
     collections::BTreeSet,
     io::{self, Write},
     net::{TcpStream, ToSocketAddrs},
     process::{Child, Command, Stdio},
-    sync::mpsc::{RecvTimeoutError, Sender, channel},
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::{RecvTimeoutError, Sender, channel},
+    },
     thread,
     time::{Duration, Instant, SystemTime},
 };
@@ -65,9 +66,29 @@ impl Drop for Node {
     }
 }
 
+/// Nodes that are to make runs together.
+#[derive(Clone, Copy, Debug)]
+pub struct NodesPlan<'a> {
+    /// Their names, which [`check_names`] accepted.
+    pub names: &'a [String],
+    /// Proves that agents and coordinator belong together.
+    pub token: &'a SharedToken,
+    /// The command that starts an agent: `ssh`, or one with `{}` for the host.
+    pub start: Option<&'a str>,
+    /// Makes the words of a peer harmless for a terminal.
+    pub quote: fn(&str) -> String,
+}
+
 /// All nodes.
 pub struct Nodes {
     nodes: Vec<Node>,
+    quote: fn(&str) -> String,
+}
+
+impl std::fmt::Debug for Nodes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.nodes.iter().map(|node| &node.name)).finish()
+    }
 }
 
 /// Something that a node said, or that became of it.
@@ -110,28 +131,26 @@ impl NodeShare {
 
 impl Nodes {
     /// Starts agents if requested, connects to all, and compares clocks.
-    pub fn meet(arguments: &RunOptions, names: &[String], stop: &Stop) -> Result<Self, Error> {
-        check_names(names)?;
-        if arguments.stages {
-            return Err(Error::usage("--stages is of one node: leave it out, or --nodes"));
-        }
-        let token = SharedToken::read(token_file(arguments)?)?;
+    ///
+    /// # Errors
+    /// A sentence about the first node that cannot be used.
+    pub fn meet(plan: &NodesPlan<'_>, stop: &AtomicBool) -> Result<Self, AgentError> {
+        let NodesPlan { names, token, start, quote } = *plan;
         let mut nodes = Vec::new();
         for name in names {
-            let start = arguments.start.as_deref();
-            let child = start.map(|start| start_agent(start, name, &token)).transpose()?;
+            let child = start.map(|start| start_agent(start, name, token)).transpose()?;
             let clock = ClockOffset::default();
             nodes.push(Node { name: name.clone(), line: None, clock, child });
         }
         let patience = Instant::now() + MEET_MAX;
         for node in &mut nodes {
             let name = node.name.clone();
-            let failed = |why: String| Error::failure(format!("node {name}: {why}"));
-            let mut line = meet(&name, &token, patience, stop).map_err(&failed)?;
+            let failed = |why: String| AgentError::failure(format!("node {name}: {why}"));
+            let mut line = meet(&name, token, patience, stop).map_err(&failed)?;
             node.clock = compare_clock(&mut line).map_err(&failed)?;
             node.line = Some(line);
         }
-        Ok(Self { nodes })
+        Ok(Self { nodes, quote })
     }
 
     /// Nodes that are there.
@@ -141,19 +160,22 @@ impl Nodes {
 
     /// Makes every present node run its `words`, and joins their results. A node's words and
     /// parameters come from `share`, by its number among them.
+    ///
+    /// # Errors
+    /// A sentence when no node measured anything, or what they measured cannot be joined.
     pub fn run(
         &mut self,
         share: &dyn Fn(usize) -> (Vec<String>, RunSetup),
-        stop: &Stop,
+        stop: &AtomicBool,
         live: &mut HearSecond<'_>,
-    ) -> Result<NodesRun, Error> {
+    ) -> Result<NodesRun, AgentError> {
         let places: Vec<_> = (0..)
             .zip(&self.nodes)
             .filter(|(_, node)| node.line.is_some())
             .map(|(at, _)| at)
             .collect();
         let shares: Vec<_> = (0..places.len()).map(share).collect();
-        let setup = &shares.first().ok_or_else(|| Error::failure("no node is left"))?.1;
+        let setup = &shares.first().ok_or_else(|| AgentError::failure("no node is left"))?.1;
         let measured_for = setup.warm_up_s + setup.duration_s.unwrap_or(0.0);
         let patience = Duration::from_secs_f64(measured_for) + CLEAN_UP_MAX;
         let is_counted = setup.calls.is_some();
@@ -166,13 +188,13 @@ impl Nodes {
         let (to, from) = channel();
         let begun = Instant::now();
         thread::scope(|scope| {
-            let mut speakers = Vec::new();
+            let (mut speakers, quote) = (Vec::new(), self.quote);
             // In the order of `places`, which has the nodes with a line.
             let lines = self.nodes.iter_mut().filter_map(|node| node.line.as_mut());
             for (number, line) in lines.enumerate() {
                 speakers.extend(line.speaker());
                 let to = to.clone();
-                scope.spawn(move || hear(number, line, first, &to));
+                scope.spawn(move || hear(number, line, first, &to, quote));
             }
             drop(to);
             let (mut is_told, mut shown) = (false, 0);
@@ -192,7 +214,7 @@ impl Nodes {
                 }
                 // A run by calls lasts as long as it lasts.
                 let is_late = !is_counted && begun.elapsed() > patience;
-                if (stop.is_asked() || is_late) && !is_told {
+                if (stop.load(Ordering::Relaxed) || is_late) && !is_told {
                     is_told = true;
                     for speaker in &speakers {
                         let _ = say(speaker, &CoordinatorWord::Stop);
@@ -208,7 +230,7 @@ impl Nodes {
         &mut self,
         places: &[usize],
         shares: &[(Vec<String>, RunSetup)],
-    ) -> Result<(), Error> {
+    ) -> Result<(), AgentError> {
         let mut lines = Vec::new();
         for (number, node) in self.nodes.iter_mut().enumerate() {
             if places.contains(&number)
@@ -217,8 +239,9 @@ impl Nodes {
                 lines.push((&node.name, &node.clock, line));
             }
         }
-        let failed =
-            |name: &str, why: &dyn std::fmt::Display| Error::failure(format!("node {name}: {why}"));
+        let failed = |name: &str, why: &dyn std::fmt::Display| {
+            AgentError::failure(format!("node {name}: {why}"))
+        };
         for ((name, _, line), (words, _)) in lines.iter().zip(shares) {
             let run = CoordinatorWord::Run { words: words.clone() };
             line.say(&run).map_err(|error| failed(name, &error))?;
@@ -227,7 +250,7 @@ impl Nodes {
         for (name, _, line) in &mut lines {
             match line.hear(patience) {
                 Ok(AgentWord::Ready) => {}
-                Ok(AgentWord::Failed { why }) => return Err(failed(name, &quote::line(&why))),
+                Ok(AgentWord::Failed { why }) => return Err(failed(name, &(self.quote)(&why))),
                 Ok(_) => return Err(failed(name, &"it said something out of turn")),
                 Err(fault) => return Err(failed(name, &fault)),
             }
@@ -246,7 +269,7 @@ impl Nodes {
         places: &[usize],
         shares: Vec<(Vec<String>, RunSetup)>,
         known: Vec<NodeShare>,
-    ) -> Result<NodesRun, Error> {
+    ) -> Result<NodesRun, AgentError> {
         let mut results = Vec::new();
         for ((place, (_, setup)), share) in places.iter().zip(shares).zip(known) {
             let Some(node) = self.nodes.get_mut(*place) else { continue };
@@ -254,7 +277,7 @@ impl Nodes {
             let outcome = match outcome {
                 Some(outcome) => RunOutcome { seconds, ..outcome },
                 None => share_until(setup, seconds).map_err(|why| {
-                    Error::failure(format!("node {}: what it told is wrong: {why}", node.name))
+                    AgentError::failure(format!("node {}: what it told is wrong: {why}", node.name))
                 })?,
             };
             if gone.is_some() {
@@ -265,12 +288,18 @@ impl Nodes {
             results.push(NodeResult { node, clock, died: gone, outcome });
         }
         NodesRun::join(results)
-            .map_err(|why| Error::failure(format!("results cannot be joined: {why}")))
+            .map_err(|why| AgentError::failure(format!("results cannot be joined: {why}")))
     }
 }
 
 /// Receives from one node until its run is over, or it is gone.
-fn hear(number: usize, line: &mut ControlLine, first: Duration, to: &Sender<(usize, NodeEvent)>) {
+fn hear(
+    number: usize,
+    line: &mut ControlLine,
+    first: Duration,
+    to: &Sender<(usize, NodeEvent)>,
+    quote: fn(&str) -> String,
+) {
     let (mut patience, mut seconds) = (first, 0_u64);
     loop {
         let event = match line.hear(Instant::now() + patience) {
@@ -280,7 +309,7 @@ fn hear(number: usize, line: &mut ControlLine, first: Duration, to: &Sender<(usi
                 NodeEvent::Second(figures)
             }
             Ok(AgentWord::Over { outcome }) => NodeEvent::Over(outcome),
-            Ok(AgentWord::Failed { why }) => NodeEvent::Gone(quote::line(&why)),
+            Ok(AgentWord::Failed { why }) => NodeEvent::Gone(quote(&why)),
             Ok(_) => NodeEvent::Gone("it said something out of turn".to_owned()),
             // It may be comparing what it wrote, or removing it.
             Err(LineFault::Silent) if patience == SILENCE_MAX && seconds > 0 => {
@@ -318,7 +347,7 @@ fn meet(
     name: &str,
     token: &SharedToken,
     patience: Instant,
-    stop: &Stop,
+    stop: &AtomicBool,
 ) -> Result<ControlLine, String> {
     let (host, port) = host_and_port(name)?;
     loop {
@@ -331,11 +360,11 @@ fn meet(
             }
             Err(error) => error,
         };
-        if stop.is_asked() || Instant::now() > patience {
+        if stop.load(Ordering::Relaxed) || Instant::now() > patience {
             return Err(format!(
                 "no agent on {host}:{port}: {}; start 'stag bench --agent --token-file FILE' \
                  there, or say how: --start ssh",
-                crate::plain(&error)
+                plain(&error)
             ));
         }
         thread::sleep(AGAIN);
@@ -402,9 +431,9 @@ fn compare_clock(line: &mut ControlLine) -> Result<ClockOffset, String> {
 
 /// Starts the agent of `name` by a command like `ssh`: the host and the remote command are appended
 /// to it, or replace `{}` in it. The agent reads the token from its standard input.
-fn start_agent(start: &str, name: &str, token: &SharedToken) -> Result<Child, Error> {
-    let failed = |why: String| Error::failure(format!("node {name}: '{start}' fails: {why}"));
-    let (host, port) = host_and_port(name).map_err(Error::usage)?;
+fn start_agent(start: &str, name: &str, token: &SharedToken) -> Result<Child, AgentError> {
+    let failed = |why: String| AgentError::failure(format!("node {name}: '{start}' fails: {why}"));
+    let (host, port) = host_and_port(name).map_err(AgentError::usage)?;
     let mut words: Vec<String> =
         start.split_whitespace().map(|word| word.replace("{}", host)).collect();
     if !start.contains("{}") {
@@ -417,24 +446,27 @@ fn start_agent(start: &str, name: &str, token: &SharedToken) -> Result<Child, Er
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()
-        .map_err(|error| failed(crate::plain(&error)))?;
+        .map_err(|error| failed(plain(&error)))?;
     let mut line = token.octets().to_vec();
     line.push(b'\n');
     let mut stdin = child.stdin.take().ok_or_else(|| failed("no standard input".to_owned()))?;
-    stdin.write_all(&line).map_err(|error| failed(crate::plain(&error)))?;
+    stdin.write_all(&line).map_err(|error| failed(plain(&error)))?;
     Ok(child)
 }
 
-/// Refuses invalid and repeated names.
-fn check_names(names: &[String]) -> Result<(), Error> {
+/// Refuses invalid and repeated names of nodes.
+///
+/// # Errors
+/// A sentence about the first one.
+pub fn check_names(names: &[String]) -> Result<(), AgentError> {
     if names.len() > NODES_MAX {
-        return Err(Error::usage(format!("--nodes takes {NODES_MAX} names at most")));
+        return Err(AgentError::usage(format!("--nodes takes {NODES_MAX} names at most")));
     }
     let mut seen = BTreeSet::new();
     for name in names {
-        host_and_port(name).map_err(Error::usage)?;
+        host_and_port(name).map_err(AgentError::usage)?;
         if !seen.insert(name) {
-            return Err(Error::usage(format!("--nodes names {name} twice")));
+            return Err(AgentError::usage(format!("--nodes names {name} twice")));
         }
     }
     Ok(())

@@ -2,10 +2,11 @@
 //! each has shown the other that it has the token. The token itself is never sent. The rest,
 //! parameters and figures, is not encrypted.
 
-use crate::{Error, caller::random};
+use super::{AgentError, plain};
+use crate::{RunOutcome, report::model::SecondFigures};
+use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use sha2::{Digest, Sha256};
-use stag_load::{RunOutcome, report::model::SecondFigures};
 use std::{
     fmt, fs,
     io::{self, BufRead, BufReader, Read, Write},
@@ -74,9 +75,12 @@ impl fmt::Debug for SharedToken {
 impl SharedToken {
     /// Reads the token in `file`, which no other user may be able to read; `-` is the first line of
     /// standard input.
-    pub fn read(file: &Path) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    /// A sentence about the file, and how to make one.
+    pub fn read(file: &Path) -> Result<Self, AgentError> {
         let shown = file.display();
-        let wrong = |why: String| Error::usage(format!("--token-file {shown}: {why}"));
+        let wrong = |why: String| AgentError::usage(format!("--token-file {shown}: {why}"));
         let mut text = String::new();
         if file == Path::new("-") {
             let stdin = io::stdin().lock();
@@ -85,14 +89,14 @@ impl SharedToken {
                 .read_line(&mut text)
                 .map_err(|error| wrong(error.to_string()))?;
         } else {
-            let mode = fs::metadata(file).map_err(|error| wrong(crate::plain(&error)))?.mode();
+            let mode = fs::metadata(file).map_err(|error| wrong(plain(&error)))?.mode();
             if mode & 0o077 != 0 {
                 return Err(wrong(format!(
                     "others can read it (mode {:04o}): chmod 600 {shown}",
                     mode & 0o7777
                 )));
             }
-            text = fs::read_to_string(file).map_err(|error| wrong(crate::plain(&error)))?;
+            text = fs::read_to_string(file).map_err(|error| wrong(plain(&error)))?;
         }
         let token = text.trim().as_bytes().to_vec();
         match TOKEN_LEN.contains(&token.len()) {
@@ -130,6 +134,14 @@ fn hmac(secret: &[u8], message: &[u8]) -> String {
     let inner = Sha256::new().chain_update(key.map(|octet| octet ^ 0x36)).chain_update(message);
     let outer = Sha256::new().chain_update(key.map(|octet| octet ^ 0x5c));
     hex(&outer.chain_update(inner.finalize()).finalize())
+}
+
+/// Sixteen random octets, in hexadecimal digits.
+fn nonce() -> Result<String, String> {
+    let mut random = [0; 16];
+    getrandom(&mut random, GetRandomFlags::empty())
+        .map_err(|error| format!("the system gives no random numbers: {error}"))?;
+    Ok(hex(&random))
 }
 
 /// Compares in constant time.
@@ -221,7 +233,7 @@ impl ControlLine {
 
     /// Shows, as an agent, that both sides have the token.
     pub fn accept(&mut self, token: &SharedToken) -> Result<(), String> {
-        let ours = hex(&random::<16>().map_err(|error| error.to_string())?);
+        let ours = nonce()?;
         let challenge = AgentWord::Challenge { schema: SCHEMA.to_owned(), nonce: ours.clone() };
         self.say(&challenge).map_err(|error| error.to_string())?;
         let deadline = Instant::now() + HANDSHAKE;
@@ -252,7 +264,7 @@ impl ControlLine {
             }
             _ => return Err("it is no agent".to_owned()),
         };
-        let ours = hex(&random::<16>().map_err(|error| error.to_string())?);
+        let ours = nonce()?;
         let proof = token.proof(["coordinator", &theirs, &ours]);
         let hello =
             CoordinatorWord::Hello { schema: SCHEMA.to_owned(), nonce: ours.clone(), proof };

@@ -6,13 +6,14 @@
 //! its listen address there. A task that does not find the others in time ends, and says what it
 //! waited for.
 
-use super::{hear_all, wire::SharedToken};
+use super::agent::hear_all;
 use crate::{
     Error, caller,
     replace::{self, Draft},
     stop::Stop,
 };
 use rustix::process::{Pid, Signal, geteuid, kill_process};
+use stag_load::agents::SharedToken;
 use std::{
     env, fs, io,
     net::TcpListener,
