@@ -13,11 +13,24 @@ impl RunOutcome {
     /// Returns the caveats that the figures alone do not show, in sentences: reasons for which the
     /// generator or the host may have caused them, and what they leave out.
     pub fn notes(&self) -> Vec<String> {
-        let Self { client, setup, unsent, failed, .. } = self;
         let mut notes = Vec::new();
         if self.stopped {
             notes.push(format!("stopped early, after {:.2} seconds that count", self.elapsed_s));
         }
+        self.note_generator_and_host(&mut notes);
+        self.note_outages(&mut notes);
+        notes.extend(self.missing_calls());
+        self.note_meaning(&mut notes);
+        if let Some(failure) = &self.failure {
+            notes.push(format!("{} calls failed; the first: {failure}", self.failed));
+        }
+        notes.extend(self.left_behind.clone());
+        notes
+    }
+
+    /// Reasons for which the generator or the host may have caused the figures.
+    fn note_generator_and_host(&self, notes: &mut Vec<String>) {
+        let Self { client, setup, .. } = self;
         notes.extend_from_slice(&client.doubts);
         if client.pinned < setup.cores {
             notes.push(format!(
@@ -41,6 +54,10 @@ impl RunOutcome {
                 change * 100.0
             ));
         }
+    }
+
+    /// Connections that were lost.
+    fn note_outages(&self, notes: &mut Vec<String>) {
         for Outage { at_s, lasted_s } in self.outages.iter().take(OUTAGES_SAID) {
             notes.push(format!(
                 "a connection was lost {at_s:.3} s after measuring began, and the next reply came \
@@ -51,6 +68,11 @@ impl RunOutcome {
         if self.outages.len() > OUTAGES_SAID {
             notes.push(format!("{} outages in all", self.outages.len()));
         }
+    }
+
+    /// Calls that were due and were not made.
+    fn missing_calls(&self) -> Option<String> {
+        let Self { setup, unsent, .. } = self;
         if let Some(at) = self.gave_up_s {
             let when = if at < 0.0 {
                 format!("{:.2} s before measuring began", -at)
@@ -65,14 +87,20 @@ impl RunOutcome {
                 ),
                 None => String::new(),
             };
-            notes.push(format!("the run failed {when}, and made no more calls{due}"));
-        } else if *unsent > 0 {
-            notes.push(format!(
+            return Some(format!("the run failed {when}, and made no more calls{due}"));
+        }
+        (*unsent > 0).then(|| {
+            format!(
                 "{unsent} calls were due and could not be made in time: the server, or --depth, \
                  is too small for this rate; among \
                  the response times they count with what they had waited"
-            ));
-        }
+            )
+        })
+    }
+
+    /// Meanings of the figures that depend on the run.
+    fn note_meaning(&self, notes: &mut Vec<String>) {
+        let Self { setup, .. } = self;
         if setup.workload.has_payload() && !setup.verified {
             notes.push("the payload was not compared".to_owned());
         }
@@ -84,16 +112,11 @@ impl RunOutcome {
                     .to_owned(),
             );
         }
-        if self.setup.workload == Workload::Reverse {
+        if setup.workload == Workload::Reverse {
             notes.push(
                 "the server called: it measured the times, and this side answered".to_owned(),
             );
         }
-        if let Some(failure) = &self.failure {
-            notes.push(format!("{failed} calls failed; the first: {failure}"));
-        }
-        notes.extend(self.left_behind.clone());
-        notes
     }
 }
 
