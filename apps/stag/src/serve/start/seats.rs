@@ -3,7 +3,6 @@
 
 use super::{
     nfs4_start,
-    server::Server,
     sources::{helpers, memory_mail},
 };
 use crate::{
@@ -59,12 +58,17 @@ pub struct SeatPlace {
 }
 
 impl Seats {
-    /// Makes the parts of all shards of `server`.
+    /// Makes the parts of all shards of `plan`, with the ones that they share with its server.
     ///
     /// # Errors
     /// A sentence about a part that cannot be made.
-    pub fn new(server: &Server, source: &StoreSource) -> Result<Self, Error> {
-        let plan = &server.plan;
+    pub fn new(
+        plan: &Plan,
+        source: &StoreSource,
+        admission: &Arc<AdmissionTable>,
+        rest: Option<Arc<dyn RestListener>>,
+        outages: Outages,
+    ) -> Result<Self, Error> {
         let wanted: Vec<_> = plan.fabrics.iter().flat_map(FabricShards::nodes).collect();
         let (cores, clock) = (launch::near(launch::cores(), &wanted), Clock::start());
         let helpers = helpers(source, plan, &cores)?.into_iter();
@@ -80,9 +84,9 @@ impl Seats {
             memory: memory_mail(plan).into_iter(),
             versions,
             records,
-            admission: Arc::clone(&server.admission),
-            rest: server.rest.clone(),
-            outages: server.outages.clone(),
+            admission: Arc::clone(admission),
+            rest,
+            outages,
         })
     }
 

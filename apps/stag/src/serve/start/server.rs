@@ -122,9 +122,9 @@ pub struct Server {
     /// The peers that may connect.
     pub admission: Arc<AdmissionTable>,
     /// Notified when shards rest.
-    pub(super) rest: Option<Arc<dyn RestListener>>,
+    rest: Option<Arc<dyn RestListener>>,
     /// Notified of devices that are gone.
-    pub(super) outages: Outages,
+    outages: Outages,
     /// SIGHUP reads the file of settings again.
     reloads: bool,
     began: Instant,
@@ -184,7 +184,8 @@ impl Server {
     /// the others then listen too. The shards of the first fabric serve TCP.
     fn start(&mut self, source: &StoreSource) -> Result<Addresses, Error> {
         check_free(self.shared_addresses())?;
-        let mut seats = Seats::new(self, source)?;
+        let Self { plan, admission, rest, outages, .. } = &*self;
+        let mut seats = Seats::new(plan, source, admission, rest.clone(), outages.clone())?;
         let mut notes = StartNotes::default();
         let fabrics = self.plan.fabrics.clone();
         for (number, FabricShards { group: mut fabric, cores: places }) in
