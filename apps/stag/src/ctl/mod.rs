@@ -2,6 +2,7 @@
 //! `stag-operate`.
 
 mod caller;
+mod cells;
 pub mod options;
 mod sessions;
 mod show;

@@ -1,6 +1,6 @@
 //! Sessions of NFS version 4 in `stag ctl clients`, as a table.
 
-use super::show::{list, table, word};
+use super::cells::{list, table, word};
 use serde_json::Value;
 
 /// Digits of a session ID in the table, from its end: the part that differs between the sessions

@@ -2,7 +2,8 @@
 
 use super::{
     caller::Controller,
-    show::{CLIENT_HEADS, client_row, list, micros, octets, uptime, word},
+    cells::{list, micros, octets, uptime, word},
+    show::{CLIENT_HEADS, client_row},
 };
 use crate::{
     Error,
