@@ -144,6 +144,31 @@ fn a_room_that_a_peer_wrote_is_not_cleared_for_it_and_shows_it_to_no_other_reade
 }
 
 #[test]
+fn the_window_that_has_been_idle_for_longest_is_bound_first() {
+    let pool = pool();
+    let mut windows = Windows::new(3, [1; 32]);
+    // No key is used again as soon as it is dead: a peer that is late with it finds nothing.
+    for place in [0, 1, 2, 0, 1, 2] {
+        let window = windows.bind(A, exposed(&pool, Access::RemoteWrite)).unwrap();
+        assert_eq!(windows.index(window.key), place);
+        drop(windows.invalidate(A, window.key).unwrap());
+    }
+    // The order in which they became idle counts, not that in which they were bound.
+    let bound = [0, 1, 2].map(|place| {
+        let window = windows.bind(A, exposed(&pool, Access::RemoteWrite)).unwrap();
+        assert_eq!(windows.index(window.key), place);
+        window.key
+    });
+    for place in [1, 2, 0] {
+        drop(windows.invalidate(A, bound[place]).unwrap());
+    }
+    for place in [1, 2, 0] {
+        let window = windows.bind(A, exposed(&pool, Access::RemoteWrite)).unwrap();
+        assert_eq!(windows.index(window.key), place);
+    }
+}
+
+#[test]
 fn a_source_window_cannot_be_written() {
     let pool = pool();
     let mut windows = Windows::new(4, [1; 32]);
