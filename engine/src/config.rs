@@ -2,7 +2,7 @@
 
 use crate::{
     requester::Outbound,
-    stages::Sampling,
+    stage_times::Sampling,
     turns::Meter,
     waiting::{RestListener, Spin},
 };

@@ -10,7 +10,7 @@ use crate::{
     receives::Receives,
     requester::Requester,
     responder::Responder,
-    stages::{Stage, Watch},
+    stage_times::{Stage, Watch},
     stats::Counters,
     turns::Turns,
     ways::Ways,

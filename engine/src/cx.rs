@@ -11,7 +11,7 @@ use crate::{
     requester::{NextCall, WrittenCall},
     room::Room,
     short_send::SendsShort,
-    stages::Stages,
+    stage_times::Stages,
     turns::TurnHolder,
 };
 use stag_pools::{Buf, table::Key};

@@ -5,7 +5,7 @@ use crate::{
     app::{App, Drained, Over, PeerId},
     peer::{FabricLink, Link, Peer},
     shard::Shard,
-    stages::WatchedCall,
+    stage_times::WatchedCall,
 };
 use stag_protocol::rpcrdma::{Invalidation, Side, Version};
 use stag_verbs::{PeerAddress, Provider, Time};

@@ -65,6 +65,7 @@ mod room;
 mod shard;
 mod short_send;
 mod spare;
+mod stage_times;
 pub mod stages;
 pub mod stats;
 mod stream;

@@ -2,7 +2,7 @@
 
 use crate::{
     detail::Detail,
-    stages::{Procedures, Stages},
+    stage_times::{Procedures, Stages},
 };
 use serde::Serialize;
 use stag_protocol::rpcrdma::{ChunkLists, Direction, PeerFault, Version, short::Layout};

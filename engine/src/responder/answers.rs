@@ -6,7 +6,7 @@ use crate::{
     app::{Answer, App, CallId},
     peer::Link,
     shard::Shard,
-    stages::Stage,
+    stage_times::Stage,
 };
 use stag_pools::Buf;
 use stag_verbs::Provider;

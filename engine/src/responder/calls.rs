@@ -7,7 +7,7 @@ use crate::{
     item::Pulled,
     peer::Sender,
     shard::Shard,
-    stages::Stage,
+    stage_times::Stage,
     stats::Forms,
 };
 use stag_pools::{Buf, table::Key};

@@ -7,7 +7,7 @@ use crate::{
     payload::insert_parts,
     requester::room_kept,
     shard::Shard,
-    stages::Stage,
+    stage_times::Stage,
     work::Work,
 };
 use stag_pools::{Buf, Extent, RemoteKey, table::Key};

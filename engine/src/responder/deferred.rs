@@ -179,7 +179,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             else {
                 break;
             };
-            self.core.stamp(call, crate::stages::Stage::Send);
+            self.core.stamp(call, crate::stage_times::Stage::Send);
             let peer = self.core.responder.calls.get(call).map(|call| call.peer);
             match self.answer_fabric(call, answer) {
                 Ok(()) => {

@@ -12,7 +12,7 @@ use crate::{
     peer::Sender,
     requester::room_kept,
     shard::Shard,
-    stages::Stage,
+    stage_times::Stage,
     work::Work,
 };
 use stag_pools::{Buf, RemoteKey};

@@ -12,7 +12,7 @@ use crate::{
     peer::{FabricLink, Link, Sender},
     requester::room_kept,
     shard::Shard,
-    stages::Stage,
+    stage_times::Stage,
     work::Work,
 };
 use stag_pools::{Buf, RemoteKey, table::Key};

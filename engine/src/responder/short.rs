@@ -11,7 +11,7 @@ use crate::{
     peer::{FabricLink, Link, Peer, Sender},
     shard::Shard,
     short_send::{SHORT_ROOM, SendsShort, ShortSend, send_short, send_written},
-    stages::Stage,
+    stage_times::Stage,
 };
 use stag_pools::{Buf, table::Key};
 use stag_protocol::{
