@@ -3,273 +3,26 @@
 //! One app belongs to one shard, on one core. It is never called concurrently and never waits. It
 //! passes every answer and every call to its [`Cx`], which carries them out when the app returns.
 
-pub(crate) use crate::cx::Action;
 pub use crate::{
-    cx::{Cx, Over, Parted},
+    call::{
+        Answer, AnswerItem, Call, CallId, Outcome, Request, RequestItem, ResultRooms, ShortRequest,
+        Token,
+    },
+    cx::Cx,
     fault::CallFault,
+    peer_view::{
+        ClientName, ConnectLimit, Drained, Over, Parted, PeerId, PeerSecurity, RefusedPeer,
+    },
     room::Room,
 };
 
-#[cfg(doc)]
-use crate::HEAD_ROOM;
-use crate::{
-    item::{Extents, MoreItems, PlacedItem, Pulled},
-    options::OptionFault,
-    requester::WRITTEN_MAX,
-    stream::PeerSecurity,
-};
-use stag_pools::{Buf, table::Key};
+use crate::option_fault::OptionFault;
+use stag_pools::Buf;
 use stag_protocol::{
-    rpc::{Accepted, CallHeader, NullHeader},
-    rpcrdma::{option::health::Reply as Health, responder::ITEMS_MAX},
-    xdr,
+    rpc::{Accepted, NullHeader},
+    rpcrdma::option::health::Reply as Health,
 };
-use stag_verbs::{Cause, PeerAddress, Time};
-use std::time::Duration;
-
-/// One peer, over any transport, for the lifetime of its connection. A peer that is kept connected
-/// ([`Shard::keep_connected`](crate::Shard::keep_connected)) or was adopted ([`Cx::adopt`])
-/// outlives its connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PeerId(pub(crate) Key);
-
-impl PeerId {
-    /// The index of the peer in its shard's table, and the generation of that entry.
-    pub const fn to_bits(self) -> u64 {
-        self.0.to_bits()
-    }
-
-    /// The peer with these bits. If it is gone or never existed, the ID matches no peer.
-    pub const fn from_bits(bits: u64) -> Self {
-        Self(Key::from_bits(bits))
-    }
-}
-
-/// The app's name for a client that may reconnect: an identifier of its upper layer, such as the
-/// client ID of NFS 4.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ClientName(pub u64);
-
-/// A peer that was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RefusedPeer {
-    /// Its address. None if the connection could not even be accepted.
-    pub from: Option<PeerAddress>,
-    /// The transport that it used.
-    pub over: Over,
-    /// The limit.
-    pub limit: ConnectLimit,
-}
-
-/// A limit that causes peers to be refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConnectLimit {
-    /// Not even one receive is left for another connection.
-    Receives,
-    /// All places for peers are taken.
-    Peers,
-    /// The fabric takes no more connections.
-    Fabric,
-    /// The process has no more descriptors, or the system no memory.
-    Descriptors,
-    /// The shard accepts no peers: it stops or drains.
-    Stopping,
-}
-
-impl ConnectLimit {
-    /// The limit, and advice on raising it.
-    pub const fn sentence(self) -> &'static str {
-        match self {
-            Self::Receives => "no receive is left for another connection: add cores (--cores)",
-            Self::Peers => "all places for connections are taken: add cores (--cores)",
-            Self::Fabric => "the fabric takes no more connections: add cores (--cores)",
-            Self::Descriptors => "no descriptor is left: raise the limit (ulimit -n)",
-            Self::Stopping => "this server takes no connections, because it stops or drains",
-        }
-    }
-}
-
-/// The result of a drain, whether ordered or part of stopping the shard.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Drained {
-    /// The time from the order until all peers were disconnected.
-    pub took: Duration,
-    /// Calls that got no reply.
-    pub unanswered: usize,
-    /// The time limit [`Config::drain`](crate::Config::drain) ended before all work was done.
-    pub is_cut: bool,
-}
-
-/// One call of a peer, until it is answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct CallId(pub(crate) Key);
-
-/// The app's own number for a call that it makes, returned in the outcome.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Token(pub u64);
-
-/// A call that arrived completely, with its Read chunks pulled.
-#[derive(Debug)]
-pub struct Call<'a> {
-    /// Names the call in [`Cx::answer`], at once or later.
-    pub id: CallId,
-    /// The caller.
-    pub peer: PeerId,
-    /// The caller's address.
-    pub from: PeerAddress,
-    /// Transaction, program, version, procedure and credential.
-    pub header: CallHeader<'a>,
-    /// Positioned at the first octet of the arguments.
-    pub arguments: xdr::Reader<'a>,
-    /// The arguments that came in Read chunks, for an app that keeps them.
-    pub pulled: Pulled<'a>,
-}
-
-/// A reply to be sent.
-#[derive(Debug)]
-pub struct Answer {
-    /// The RPC reply message without its item, after [`HEAD_ROOM`]; made by [`Cx::message`].
-    pub message: Buf,
-    /// The results that may travel in Write chunks.
-    pub item: Option<AnswerItem>,
-}
-
-/// The DDP-eligible results of a reply (RFC 8166 §3.4.2): the first, which is nearly always the
-/// only one, and any further ones. Each goes to the Write chunk of the same index.
-#[derive(Debug)]
-pub struct AnswerItem {
-    /// Octets of the message in front of the first item; its length word is the last four of them.
-    pub position: usize,
-    /// The first item, without padding. If there are others, it may be empty.
-    pub octets: Extents,
-    /// The items after it.
-    pub more: MoreItems,
-}
-
-impl AnswerItem {
-    /// The only item of a reply.
-    #[inline]
-    pub fn new(position: usize, octets: impl Into<Extents>) -> Self {
-        Self { position, octets: octets.into(), more: MoreItems::default() }
-    }
-
-    /// All items with their positions, in order.
-    pub fn iter(&self) -> impl Iterator<Item = (usize, &Extents)> + Clone {
-        let more = self.more.iter().map(|PlacedItem { position, octets }| (*position, octets));
-        std::iter::once((self.position, &self.octets)).chain(more)
-    }
-
-    /// An item by its index.
-    pub(crate) fn octets_of(&self, place: usize) -> Option<&Extents> {
-        self.iter().nth(place).map(|(_, octets)| octets)
-    }
-}
-
-/// A call to be made.
-#[derive(Debug)]
-pub struct Request {
-    /// The RPC call message without its item, after [`HEAD_ROOM`]; made by [`Cx::message`]. The
-    /// engine writes the XID into its first word.
-    pub message: Buf,
-    /// The argument that may travel in a Read chunk.
-    pub item: Option<RequestItem>,
-    /// Octets of the longest RPC reply message without its item.
-    pub reply_max: usize,
-    /// The room for the DDP-eligible result, as long as the longest result ([`Cx::room`]).
-    pub result: Option<Room>,
-    /// The time that the reply may take, reconnections included. When it expires the connection is
-    /// closed: a call is never repeated on the same connection.
-    pub timeout: Duration,
-    /// Returned with the outcome.
-    pub token: Token,
-}
-
-/// The lengths of several result rooms, stored one after the other in one buffer. Each is a Write
-/// chunk for the DDP-eligible result of the same index. [`Cx::call_for_results`] offers them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ResultRooms {
-    lens: [u32; ITEMS_MAX],
-    count: usize,
-}
-
-impl ResultRooms {
-    /// Rooms of these lengths. None if there are more than a message has Write chunks, or if they
-    /// are longer than a buffer can be.
-    pub fn new(lens: &[u32]) -> Option<Self> {
-        let mut all = [0; ITEMS_MAX];
-        all.get_mut(..lens.len())?.copy_from_slice(lens);
-        lens.iter().try_fold(0_u32, |total, len| total.checked_add(*len))?;
-        Some(Self { lens: all, count: lens.len() })
-    }
-
-    /// Their lengths, in order.
-    pub fn lens(&self) -> &[u32] {
-        self.lens.get(..self.count).unwrap_or_default()
-    }
-
-    /// Octets of all of them.
-    pub(crate) fn total(&self) -> usize {
-        self.lens().iter().map(|len| *len as usize).sum()
-    }
-
-    /// The end offsets of `written` octets at the beginning of each room.
-    pub(crate) fn ends<'a>(&'a self, written: &'a [u32]) -> impl Iterator<Item = usize> + 'a {
-        let mut at = 0;
-        self.lens().iter().zip(written).filter_map(move |(len, written)| {
-            let begin = at;
-            at += *len as usize;
-            (*written > 0).then_some(begin + *written as usize)
-        })
-    }
-}
-
-/// A short call: it has no argument or result that could travel in a chunk, and its longest reply
-/// fits inline.
-#[derive(Clone, Copy, Debug)]
-pub struct ShortRequest<'a> {
-    /// Program, procedure and credential; the engine chooses the XID.
-    pub header: CallHeader<'a>,
-    /// As [`Request::reply_max`].
-    pub reply_max: usize,
-    /// As [`Request::timeout`].
-    pub timeout: Duration,
-    /// As [`Request::token`].
-    pub token: Token,
-}
-
-impl ShortRequest<'_> {
-    /// Octets of the longest call message that can be made so.
-    pub const LEN_MAX: usize = WRITTEN_MAX;
-}
-
-/// A DDP-eligible argument.
-#[derive(Debug)]
-pub struct RequestItem {
-    /// Octets of the message in front of the item; its length word is the last four of them.
-    pub position: usize,
-    /// The item, without padding.
-    pub octets: Buf,
-}
-
-/// The end of a call of ours. All keys that it offered have been invalidated.
-#[derive(Debug)]
-pub struct Outcome<'a> {
-    /// As in the request.
-    pub token: Token,
-    /// The peer that was called.
-    pub peer: PeerId,
-    /// The RPC reply message, without the octets that came in a Write chunk.
-    pub reply: Result<&'a [u8], CallFault>,
-    /// The argument's buffer. None if a call over TCP ended while part of the buffer was still
-    /// being sent.
-    pub item: Option<Buf>,
-    /// The result's room. It holds the octets that came in the Write chunk, and is empty when the
-    /// result came inline. With several [rooms](ResultRooms) each result is at the offset of its
-    /// room, and the buffer ends at the last octet received.
-    pub result: Option<Room>,
-    /// Octets that came in each of several [rooms](ResultRooms); empty for any other call.
-    pub written: &'a [u32],
-}
+use stag_verbs::{Cause, Time};
 
 /// An application: it answers calls of peers, and receives the outcomes of its own calls.
 ///
@@ -411,8 +164,8 @@ pub trait App {
     }
 
     /// Provides the app's own buffer for `len` octets of an argument in a Read chunk, which the app
-    /// may keep afterwards ([`Pulled::share`]). Called before the call is parsed. Without a buffer
-    /// the shard's memory is used.
+    /// may keep afterwards ([`Pulled::share`](crate::Pulled::share)). Called before the call is
+    /// parsed. Without a buffer the shard's memory is used.
     fn sink(&mut self, _len: usize) -> Option<Buf> {
         None
     }

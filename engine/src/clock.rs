@@ -2,6 +2,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 use stag_verbs::Time;
+use std::fmt;
 
 /// Monotonic time since the clock was made.
 // Stored as nanoseconds: every pass reads the clock, and subtracting two `Instant`s was half of
@@ -30,4 +31,17 @@ fn nanoseconds() -> u64 {
         .cast_unsigned()
         .saturating_mul(1_000_000_000)
         .saturating_add(now.tv_nsec.cast_unsigned())
+}
+
+/// The clock that measures calls, with the same zero as the times given to
+/// [`Shard::pass`](crate::Shard::pass).
+pub trait Meter: fmt::Debug + Send + Sync {
+    /// The time.
+    fn now(&self) -> Time;
+}
+
+impl Meter for Clock {
+    fn now(&self) -> Time {
+        Self::now(self)
+    }
 }

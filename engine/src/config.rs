@@ -1,9 +1,8 @@
 //! The sizes and limits of a shard (DESIGN D14). Every table takes its size from here.
 
 use crate::{
-    requester::Outbound,
+    clock::Meter,
     stage_times::Sampling,
-    turns::Meter,
     waiting::{RestListener, Spin},
 };
 use stag_pools::Class;
@@ -28,6 +27,10 @@ const PRIVATE_DATA_LEN: usize = 196;
 pub const MESSAGE_LEN: usize = HEAD_ROOM + INLINE_LEN;
 /// Octets of a medium slot: 64 KiB with the rest of a message around them.
 pub const MEDIUM_LEN: usize = 65_536 + 4_096;
+
+/// Windows of one call of ours: an argument or a whole message, and room for a result or for a
+/// reply.
+pub(crate) const CALL_WINDOWS: usize = 2;
 
 // Every header we emit fits the head room: the fixed part, eight Write chunks and a Reply chunk
 // with all segments.
@@ -205,7 +208,7 @@ impl Config {
             receives: self.receives,
             receives_each: None,
             receive_len: self.receive_len,
-            windows: self.outbound * Outbound::WINDOWS,
+            windows: self.outbound * CALL_WINDOWS,
             read_spans: SEGMENTS_MAX,
             private_data_len: PRIVATE_DATA_LEN,
             sends_invalidation: true,

@@ -1,6 +1,9 @@
 //! Configuration errors: a size that exceeds the limit that another size sets.
 
-use crate::{config::Config, requester::Outbound, work::Work};
+use crate::{
+    config::{CALL_WINDOWS, Config},
+    work::Work,
+};
 use stag_protocol::rpcrdma::chunk::{READS_MAX, SEGMENTS_MAX};
 use stag_verbs::Limits;
 use std::{error, fmt, io};
@@ -83,7 +86,7 @@ impl Config {
         // A device without windows answers; calls of ours through it have to fit inline (DESIGN
         // D1).
         if limits.windows > 0 {
-            let windows = AtLeast(self.outbound.saturating_mul(Outbound::WINDOWS));
+            let windows = AtLeast(self.outbound.saturating_mul(CALL_WINDOWS));
             let rule = "every call of ours has its windows";
             check("limits.windows", limits.windows, windows, rule)?;
         }

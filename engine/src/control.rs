@@ -1,7 +1,7 @@
 //! Commands of the control thread to shards (DESIGN D11): one atomic word to check and one
 //! descriptor to wake the shard.
 
-use crate::{app::PeerId, waiting::Spin};
+use crate::{peer_view::PeerId, waiting::Spin};
 use rustix::{
     event::{EventfdFlags, eventfd},
     fd::{AsFd, BorrowedFd, OwnedFd},

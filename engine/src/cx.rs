@@ -1,13 +1,12 @@
 //! The actions of an app: answers, calls, memory, and names of peers.
 
 use crate::{
-    app::{
-        Answer, Call, CallFault, CallId, ClientName, PeerId, Request, ResultRooms, ShortRequest,
-        Token,
-    },
+    call::{Answer, Call, CallId, Request, ResultRooms, ShortRequest, Token},
     config::HEAD_ROOM,
     core::Core,
+    fault::CallFault,
     peer::Link,
+    peer_view::{ClientName, Over, Parted, PeerId},
     requester::{NextCall, WrittenCall},
     room::Room,
     short_send::SendsShort,
@@ -22,26 +21,6 @@ use stag_protocol::{
 };
 use stag_verbs::{PeerAddress, Time};
 use std::fmt;
-
-/// The transport of a peer's connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Over {
-    /// RPC over RDMA, on the shard's fabric.
-    Fabric,
-    /// RPC over TCP.
-    Tcp,
-}
-
-/// Counts of a connection that has ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Parted {
-    /// The peer's address, if the connection had a peer.
-    pub from: Option<PeerAddress>,
-    /// Calls of the peer that were not answered.
-    pub calls: usize,
-    /// Octets pulled from it and pushed to it; over TCP all octets.
-    pub octets: u64,
-}
 
 /// The interface to the shard that an app gets in each of its methods.
 pub struct Cx<'a> {

@@ -42,6 +42,8 @@
 
 mod account;
 pub mod app;
+mod bulk;
+mod call;
 pub mod clock;
 pub mod config;
 mod config_fault;
@@ -53,10 +55,12 @@ mod fault;
 mod item;
 pub mod launch;
 mod memory;
+mod option_fault;
 mod options;
 mod pass;
 mod payload;
 mod peer;
+mod peer_view;
 mod peers;
 mod receives;
 mod requester;
@@ -76,16 +80,18 @@ mod work;
 
 pub use app::{
     Answer, AnswerItem, App, Call, CallFault, CallId, ClientName, ConnectLimit, Cx, Drained,
-    Outcome, Over, Parted, PeerId, RefusedPeer, Request, RequestItem, ResultRooms, ShortRequest,
-    Token,
+    Outcome, Over, Parted, PeerId, PeerSecurity, RefusedPeer, Request, RequestItem, ResultRooms,
+    ShortRequest, Token,
 };
+pub use clock::Meter;
 pub use config::{Config, HEAD_ROOM};
 pub use config_fault::{Allowed, ConfigFault};
 pub use control::{Command, Control, Handle, Order, Question, Waker};
 pub use item::{
     ExtentLists, Extents, ExtentsFull, ItemLists, ItemsFull, MoreItems, PlacedItem, Pulled,
 };
-pub use options::{HEALTH_MAX, OptionFault};
+pub use option_fault::OptionFault;
+pub use options::HEALTH_MAX;
 pub use room::Room;
 pub use shard::{Admission, Shard};
 pub use stag_protocol::rpcrdma::option::health::Reply as Health;
@@ -93,6 +99,5 @@ pub use stag_tls as tls;
 pub use stag_verbs::{Cause, PeerAddress, Time};
 pub use stages::{Sampling, Stage, Stages, WatchedProgram};
 pub use stats::Stats;
-pub use stream::PeerSecurity;
-pub use turns::{Meter, RemoteCaller, TurnHolder};
+pub use turns::{RemoteCaller, TurnHolder};
 pub use waiting::{RestListener, Spin};

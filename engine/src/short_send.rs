@@ -64,6 +64,9 @@ fn send_behind<P: Provider, const LEN: usize>(
 /// Octets in front of a message that is written directly into the send buffer: the longest short
 /// header.
 pub(crate) const SHORT_ROOM: usize = short::DIRECTED_LEN;
+/// Octets of the longest message that is written so: a call of a UNIX user with a few groups, with
+/// a handle and a name, fits.
+pub(crate) const WRITTEN_MAX: usize = 476;
 
 /// The fabric, for messages that are sent as soon as an app has written them.
 pub(crate) trait SendsShort {

@@ -20,10 +20,10 @@ pub use remote::{RemoteCaller, TurnHolder};
 
 use remote::Remotes;
 
-use crate::{app::PeerId, core::Core, peer::Peer};
+use crate::{clock::Meter, core::Core, peer::Peer, peer_view::PeerId};
 use stag_protocol::rpcrdma::Side;
 use stag_verbs::{PeerAddress, Qp, Time};
-use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 /// Time in nanoseconds that a connection may be ahead of the one with the least.
 const LEAD: u64 = 100_000;
@@ -42,19 +42,6 @@ const LOOK_EVERY: u32 = 8;
 const LONG: Duration = Duration::from_millis(1);
 /// The most that one call is charged: any more is a pause of the host.
 const COST_MAX: Duration = Duration::from_millis(100);
-
-/// The clock that measures calls, with the same zero as the times given to
-/// [`Shard::pass`](crate::Shard::pass).
-pub trait Meter: fmt::Debug + Send + Sync {
-    /// The time.
-    fn now(&self) -> Time;
-}
-
-impl Meter for crate::clock::Clock {
-    fn now(&self) -> Time {
-        Self::now(self)
-    }
-}
 
 /// A client host: the unit of fair shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

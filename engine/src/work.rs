@@ -1,6 +1,6 @@
 //! The purpose of each work request, which its [`Tag`] carries to the provider and back.
 
-use crate::responder::Bulk;
+use crate::bulk::Bulk;
 use stag_pools::table::Key;
 use stag_verbs::Tag;
 

@@ -1,8 +1,9 @@
 //! The option that asks a peer about its health (`docs/options/health.md`).
 
-use super::OptionFault;
 use crate::{
-    app::{Action, App, Cx, PeerId},
+    app::{App, Cx, PeerId},
+    cx::Action,
+    option_fault::OptionFault,
     shard::Shard,
 };
 use stag_protocol::rpcrdma::option::{Exchange, Message, health};

@@ -3,15 +3,14 @@
 //! All options are sent, answered and timed here. The file of an option has only its interface to
 //! the app; it is named here by its module and by its arm of `Shard::tell_answer`.
 
-mod fault;
 mod health;
 
-pub use fault::OptionFault;
 pub use health::HEALTH_MAX;
 
 use crate::{
     app::{App, PeerId},
     core::Core,
+    option_fault::OptionFault,
     peer::{FabricLink, Link},
     requester::room_kept,
     shard::Shard,

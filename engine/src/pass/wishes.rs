@@ -1,7 +1,10 @@
 //! The actions that the app requested, and their execution.
 
 use crate::{
-    app::{Action, Answer, App, CallId, PeerId},
+    app::App,
+    call::{Answer, CallId},
+    cx::Action,
+    peer_view::PeerId,
     shard::Shard,
 };
 use stag_pools::Buf;

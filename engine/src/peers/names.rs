@@ -7,8 +7,9 @@
 //! When that has ended, the calls in flight on it go to the successor, the first peer.
 
 use crate::{
-    app::{Action, App, ClientName, Cx, PeerId},
+    app::{App, ClientName, Cx, PeerId},
     core::Core,
+    cx::Action,
     peer::{Link, Peer},
     shard::Shard,
 };

@@ -20,9 +20,9 @@ pub(crate) use outbound::Outbound;
 pub(crate) use reply::ReplyMessage;
 pub(crate) use short::Replied;
 pub(crate) use start::room_kept;
-pub(crate) use written::{NextCall, WRITTEN_MAX, WrittenCall};
+pub(crate) use written::{NextCall, WrittenCall};
 
-use crate::{app::PeerId, config::Config, core::Core, peer::Peer, spare::Spare};
+use crate::{config::Config, core::Core, peer::Peer, peer_view::PeerId, spare::Spare};
 use outbound::{CallChunks, EndedCall, OutboundState};
 use stag_pools::{Buf, Fenced, Table, table::Key};
 use stag_protocol::rpcrdma::{ChunkLists, Xid};

@@ -1,7 +1,10 @@
 //! The state of one call of ours.
 
 use crate::{
-    app::{CallFault, PeerId, ResultRooms, Token},
+    call::{ResultRooms, Token},
+    config::CALL_WINDOWS,
+    fault::CallFault,
+    peer_view::PeerId,
     spare::Spare,
 };
 use stag_pools::{Buf, Extent, Fenced, RemoteKey};
@@ -145,7 +148,7 @@ pub(super) enum OutboundState {
 
 impl Outbound {
     /// An argument or a whole message, and room for a result or for a reply.
-    pub(crate) const WINDOWS: usize = 2;
+    pub(crate) const WINDOWS: usize = CALL_WINDOWS;
 
     /// Stores a fenced window's buffer in its place. It is returned if the call has no such window.
     pub(super) fn fence(&mut self, fenced: Fenced) -> Result<(), Fenced> {

@@ -7,7 +7,8 @@ use super::{
     written::WrittenRoom,
 };
 use crate::{
-    app::{PeerId, Token},
+    call::Token,
+    peer_view::PeerId,
     short_send::{SHORT_ROOM, ShortSend, send_short, send_written},
 };
 use stag_protocol::rpcrdma::{Connection, MessageType, Xid};

@@ -8,20 +8,17 @@ use super::{
     start::has_room,
 };
 use crate::{
-    app::{Action, App, CallFault, Cx, Outcome, PeerId, Token},
+    app::{App, CallFault, Cx, Outcome, PeerId, Token},
     config::HEAD_ROOM,
     core::Core,
+    cx::Action,
     peer::{FabricLink, Link},
     shard::Shard,
-    short_send::{SHORT_ROOM, SendsShort, ShortSend, send_written},
+    short_send::{SHORT_ROOM, SendsShort, ShortSend, WRITTEN_MAX, send_written},
 };
 use stag_pools::table::Key;
 use stag_protocol::rpcrdma::{MessageType, Xid};
 use stag_verbs::{Provider, Time};
-
-/// Octets of the longest message that is written so: a call of a UNIX user with a few groups, with
-/// a handle and a name, fits.
-pub(crate) const WRITTEN_MAX: usize = 476;
 /// Room for such a message, after room for its header.
 pub(super) type WrittenRoom = [u8; SHORT_ROOM + WRITTEN_MAX];
 /// The room without a message.

@@ -1,8 +1,9 @@
 //! Replies of any form, with the RDMA Writes of their chunks.
 
-use super::{bulk::Bulk, calls::count_form, one_chunk::OneChunk, pull::remote};
+use super::{calls::count_form, one_chunk::OneChunk, pull::remote};
 use crate::{
     app::{Answer, AnswerItem, App, PeerId},
+    bulk::Bulk,
     config::HEAD_ROOM,
     payload::insert_parts,
     requester::room_kept,

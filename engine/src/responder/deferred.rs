@@ -2,13 +2,13 @@
 //! for too long.
 
 use super::{
-    bulk::Bulk,
     inbound::{InboundState, Missing, Unsent},
     line::Wait,
 };
 use crate::{
     account::{GRACE, GRACE_MIN, SMALL_MAX},
     app::{Answer, App, PeerId},
+    bulk::Bulk,
     core::Core,
     memory::Lane,
     peer::Link,

@@ -1,6 +1,6 @@
 //! The state of one call of a peer.
 
-use crate::app::{Answer, PeerId};
+use crate::{call::Answer, peer_view::PeerId};
 use stag_pools::{Buf, table::Key};
 use stag_protocol::rpcrdma::{Body, Credits, Header, Xid, chunk::READS_MAX, responder::Pull};
 use stag_verbs::Time;

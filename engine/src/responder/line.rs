@@ -6,7 +6,7 @@
 //! calls. All other peers wait for work of their own (room in their send queue, or in their share),
 //! and are served when some of that work has completed.
 
-use crate::{account::SMALL_MAX, app::PeerId, core::Core, memory::Lane, peer::Peer};
+use crate::{account::SMALL_MAX, core::Core, memory::Lane, peer::Peer, peer_view::PeerId};
 use stag_pools::{
     Buf,
     table::{Key, Walk},

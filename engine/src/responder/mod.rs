@@ -6,7 +6,6 @@
 //! replies that lack memory or room wait in `line` and `deferred`.
 
 mod answers;
-mod bulk;
 mod calls;
 mod chunked;
 mod deferred;
@@ -17,14 +16,13 @@ mod one_chunk;
 mod pull;
 mod short;
 
-pub(crate) use bulk::Bulk;
 pub(crate) use line::Wait;
 
 use crate::{
     account::Account,
-    app::PeerId,
     config::{Config, INLINE_LEN},
     core::Core,
+    peer_view::PeerId,
     short_send::SHORT_ROOM,
     spare::Spare,
 };

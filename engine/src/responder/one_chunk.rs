@@ -2,12 +2,12 @@
 //! that are not short. A fast path with the same effect as `chunked`.
 
 use super::{
-    bulk::Bulk,
     chunked::{Answered, WrittenReply, push_all},
     inbound::{Inbound, InboundState},
 };
 use crate::{
     app::{Answer, App},
+    bulk::Bulk,
     item::Pulled,
     peer::Sender,
     requester::room_kept,

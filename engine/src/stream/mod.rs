@@ -21,7 +21,6 @@ use input::{Source, gather};
 use probe::CallSecurity;
 pub(crate) use table::Streams;
 use table::{Role, Stream};
-pub use tls::PeerSecurity;
 
 use crate::{
     app::{App, ConnectLimit, Over, PeerId},

@@ -5,7 +5,7 @@ use super::{
     table::{Stream, Streams},
 };
 use crate::{
-    app::{Answer, AnswerItem},
+    call::{Answer, AnswerItem},
     stats::StreamStats,
 };
 use stag_pools::{Buf, Extent, table::Key};

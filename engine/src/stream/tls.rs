@@ -13,13 +13,13 @@ use super::{
     table::{Role, Stream, Streams},
 };
 use crate::{
-    app::{App, Cx, PeerId},
+    app::{App, Cx, PeerId, PeerSecurity},
     shard::Shard,
     stats::StreamStats,
 };
 use stag_pools::table::Key;
 use stag_protocol::rpcrdma::Xid;
-use stag_tls::{SEALED_MAX, Secured, SessionKeys, TlsError, TlsSession};
+use stag_tls::{SEALED_MAX, SessionKeys, TlsError, TlsSession};
 use stag_verbs::{Cause, PeerAddress, Provider, Time};
 use std::{
     io::{self, IoSlice, Read, Write},
@@ -51,17 +51,6 @@ enum TlsStep {
     AwaitHandshake,
     /// The session is established.
     Established,
-}
-
-/// Security of a connection over TCP, as reported to [`App::on_security`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PeerSecurity {
-    /// A peer that could have TLS calls without it.
-    Clear,
-    /// A session is established.
-    Secured(Secured),
-    /// No session could be established, and the connection ends.
-    Failed(TlsError),
 }
 
 impl Stream {

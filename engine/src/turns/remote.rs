@@ -1,7 +1,7 @@
 //! Accounts of hosts whose calls arrived at other shards and are executed here.
 
 use super::{ClientHost, TurnAccount};
-use crate::app::PeerId;
+use crate::peer_view::PeerId;
 use stag_verbs::PeerAddress;
 
 /// A caller whose connection belongs to another shard.

@@ -15,7 +15,7 @@ pub enum OptionFault {
     Limit,
     /// The connection ended first.
     Disconnected(Cause),
-    /// No answer came in [`HEALTH_MAX`](super::HEALTH_MAX); the connection is closed.
+    /// No answer came in [`HEALTH_MAX`](crate::HEALTH_MAX); the connection is closed.
     TimedOut,
 }
 

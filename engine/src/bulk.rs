@@ -2,7 +2,7 @@
 
 use crate::{
     account::SMALL_MAX,
-    app::{Answer, AnswerItem},
+    call::{Answer, AnswerItem},
     item::Extents,
 };
 
@@ -33,13 +33,13 @@ impl Bulk {
 
     /// The memory of its message alone.
     #[inline]
-    pub(super) fn of_message(answer: &Answer) -> Option<Self> {
+    pub(crate) fn of_message(answer: &Answer) -> Option<Self> {
         Self::new(long(answer.message.capacity()), answer.message.len())
     }
 
     /// The memory of its items alone.
     #[inline]
-    pub(super) fn of_items(answer: &Answer) -> Option<Self> {
+    pub(crate) fn of_items(answer: &Answer) -> Option<Self> {
         let items = answer.item.as_ref()?;
         match items.more.is_empty() {
             true => Self::of_all(std::iter::once(&items.octets)),
