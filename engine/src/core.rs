@@ -2,10 +2,10 @@
 //! Each part keeps its fields private to its own folder or file.
 
 use crate::{
+    peer_view::{Drained, Parted},
     config::{Config, HEAD_ROOM},
     memory::Memory,
     pass::{Deadlines, Wishes},
-    peer_view::{Drained, Parted},
     peers::Peers,
     receives::Receives,
     requester::Requester,

@@ -2,11 +2,11 @@
 
 use crate::{
     call::{Answer, Call, CallId, Request, ResultRooms, ShortRequest, Token},
+    fault::CallFault,
+    peer_view::{ClientName, Over, Parted, PeerId},
     config::HEAD_ROOM,
     core::Core,
-    fault::CallFault,
     peer::Link,
-    peer_view::{ClientName, Over, Parted, PeerId},
     requester::{NextCall, WrittenCall},
     room::Room,
     short_send::SendsShort,

@@ -73,6 +73,7 @@ mod stage_times;
 pub mod stages;
 pub mod stats;
 mod stream;
+mod tcp;
 mod turns;
 pub mod waiting;
 mod ways;
@@ -80,8 +81,8 @@ mod work;
 
 pub use app::{
     Answer, AnswerItem, App, Call, CallFault, CallId, ClientName, ConnectLimit, Cx, Drained,
-    Outcome, Over, Parted, PeerId, PeerSecurity, RefusedPeer, Request, RequestItem, ResultRooms,
-    ShortRequest, Token,
+    Outcome, Over, Parted, PeerId, PeerSecurity, RefusedPeer, Request, RequestItem, ResultRooms, ShortRequest,
+    Token,
 };
 pub use clock::Meter;
 pub use config::{Config, HEAD_ROOM};

@@ -1,9 +1,9 @@
 //! One peer: its link, and one part for each role, whose fields are private to that role's folder.
 
 use crate::{
+    peer_view::PeerId,
     options::PeerOptions,
     pass::PassShare,
-    peer_view::PeerId,
     peers::{GrantUse, Life, Standing},
     requester::PeerCalls,
     responder::Served,

@@ -8,7 +8,7 @@ use crate::{
     pass::Crowd,
     peer::{FabricLink, Link},
     stats::Snapshot,
-    stream::Streams,
+    tcp::Streams,
 };
 use stag_pools::{Budget, Pool};
 use stag_protocol::rpcrdma::{InlineSize, PrivateData, Side, Version};

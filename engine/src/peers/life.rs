@@ -1,8 +1,8 @@
 //! The lifetime of a peer: its names and its successive connections.
 
 use crate::{
-    peer::Peer,
     peer_view::{ClientName, PeerId},
+    peer::Peer,
 };
 use stag_protocol::rpcrdma::{PeerMemory, Side};
 use stag_verbs::Cause;

@@ -9,8 +9,8 @@ pub(crate) use grants::GrantUse;
 pub(crate) use life::{Life, Standing};
 
 use crate::{
-    peer::{FabricLink, Link, Peer},
     peer_view::PeerId,
+    peer::{FabricLink, Link, Peer},
 };
 use stag_pools::{
     Table,

@@ -22,7 +22,7 @@ pub(crate) use short::Replied;
 pub(crate) use start::room_kept;
 pub(crate) use written::{NextCall, WrittenCall};
 
-use crate::{config::Config, core::Core, peer::Peer, peer_view::PeerId, spare::Spare};
+use crate::{peer_view::PeerId, config::Config, core::Core, peer::Peer, spare::Spare};
 use outbound::{CallChunks, EndedCall, OutboundState};
 use stag_pools::{Buf, Fenced, Table, table::Key};
 use stag_protocol::rpcrdma::{ChunkLists, Xid};

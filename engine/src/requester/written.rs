@@ -14,7 +14,7 @@ use crate::{
     cx::Action,
     peer::{FabricLink, Link},
     shard::Shard,
-    short_send::{SHORT_ROOM, SendsShort, ShortSend, WRITTEN_MAX, send_written},
+    short_send::{SHORT_ROOM, WRITTEN_MAX, SendsShort, ShortSend, send_written},
 };
 use stag_pools::table::Key;
 use stag_protocol::rpcrdma::{MessageType, Xid};

@@ -2,8 +2,8 @@
 
 use super::{calls::count_form, one_chunk::OneChunk, pull::remote};
 use crate::{
-    app::{Answer, AnswerItem, App, PeerId},
     bulk::Bulk,
+    app::{Answer, AnswerItem, App, PeerId},
     config::HEAD_ROOM,
     payload::insert_parts,
     requester::room_kept,

@@ -6,9 +6,9 @@ use super::{
     line::Wait,
 };
 use crate::{
+    bulk::Bulk,
     account::{GRACE, GRACE_MIN, SMALL_MAX},
     app::{Answer, App, PeerId},
-    bulk::Bulk,
     core::Core,
     memory::Lane,
     peer::Link,

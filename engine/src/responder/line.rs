@@ -6,7 +6,7 @@
 //! calls. All other peers wait for work of their own (room in their send queue, or in their share),
 //! and are served when some of that work has completed.
 
-use crate::{account::SMALL_MAX, core::Core, memory::Lane, peer::Peer, peer_view::PeerId};
+use crate::{account::SMALL_MAX, peer_view::PeerId, core::Core, memory::Lane, peer::Peer};
 use stag_pools::{
     Buf,
     table::{Key, Walk},

@@ -20,9 +20,9 @@ pub(crate) use line::Wait;
 
 use crate::{
     account::Account,
+    peer_view::PeerId,
     config::{Config, INLINE_LEN},
     core::Core,
-    peer_view::PeerId,
     short_send::SHORT_ROOM,
     spare::Spare,
 };

@@ -6,8 +6,8 @@ use super::{
     inbound::{Inbound, InboundState},
 };
 use crate::{
-    app::{Answer, App},
     bulk::Bulk,
+    app::{Answer, App},
     item::Pulled,
     peer::Sender,
     requester::room_kept,

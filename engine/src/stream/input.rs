@@ -1,62 +1,18 @@
-//! Records of TCP connections that arrive in parts.
+//! Memory of TCP connections: how much may be read, longer buffers for records, and the account of
+//! each peer.
 
-use super::{
-    Look,
-    table::{Role, Stream},
-};
+use super::Look;
 use crate::{
     account::SMALL_MAX,
     app::{App, PeerId},
-    memory::{Lane, Memory},
+    memory::Lane,
     peer::Link,
     responder::Wait,
     shard::Shard,
+    tcp::{Role, Stream},
 };
 use stag_pools::{Buf, table::Key};
 use stag_verbs::{Cause, FabricFault, Provider};
-
-/// The memory for the records of one peer.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Source<'a> {
-    pub(super) memory: &'a Memory,
-    pub(super) lane: Lane,
-    /// The peer is a server that we connected to.
-    pub(super) is_server: bool,
-}
-
-impl Source<'_> {
-    /// A buffer for octets that were already read. One was free when they were read; if a call
-    /// among them took it, the memory reserved for others is used.
-    pub(super) fn borrow(self, len: usize) -> Option<Buf> {
-        match self.is_server {
-            true => self.memory.lend_to_reply(len),
-            false => self.memory.lend(len, self.lane).or_else(|| self.memory.take(len)),
-        }
-    }
-}
-
-/// Keeps part of a record until the rest arrives. A record that outgrows its buffer moves to a
-/// longer one, so that a peer that announces much and sends little holds little.
-pub(super) fn gather(
-    stream: &mut Stream,
-    source: Source<'_>,
-    octets: &[u8],
-    at: usize,
-) -> Result<(), Cause> {
-    let exhausted = Cause::Fabric(FabricFault::Exhausted);
-    let end = at.checked_add(octets.len()).ok_or(exhausted)?;
-    if stream.record.as_ref().is_none_or(|record| record.capacity() < end) {
-        let mut longer = source.borrow(end).ok_or(exhausted)?;
-        longer.reset(0);
-        if let Some(shorter) = stream.record.take() {
-            longer.append(&shorter).map_err(|_| exhausted)?;
-        }
-        stream.record = Some(longer);
-    }
-    let record = stream.record.as_mut().ok_or(exhausted)?;
-    debug_assert_eq!(record.len(), at, "parts of a record arrive in order");
-    record.append(octets).map_err(|_| exhausted)
-}
 
 // Memory of records and replies, charged to the peer's account (RFC 5531 §11 sets no limit to a
 // record).

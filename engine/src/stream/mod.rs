@@ -4,29 +4,20 @@
 //!
 //! Sockets are read into one staging buffer of the shard. A record that arrives completely is
 //! handled in place; a longer one is gathered in a buffer of the pool. Replies are sent by
-//! gathering writes, at most once per pass and connection.
+//! gathering writes, at most once per pass and connection. The connections themselves are in `tcp`.
 
-mod handshakes;
 mod input;
 mod kernel_tls;
 mod looks;
-mod output;
-mod probe;
 mod silent;
-mod socket;
-mod table;
 mod tls;
-
-use input::{Source, gather};
-use probe::CallSecurity;
-pub(crate) use table::Streams;
-use table::{Role, Stream};
 
 use crate::{
     app::{App, ConnectLimit, Over, PeerId},
     item::Pulled,
     peer::{Link, Sender},
     shard::Shard,
+    tcp::{CALLS_MAX, CallSecurity, Role, Source, Stream, gather},
 };
 use rustix::{event::epoll, net::sockopt};
 use stag_pools::table::Key;
@@ -39,31 +30,12 @@ use stag_verbs::{Cause, FabricFault, PeerAddress, Provider, Time};
 use std::{
     io::{self, Read},
     net::{SocketAddr, TcpStream},
-    time::Duration,
 };
 
-/// Octets read at a time, for all connections together.
-const STAGING_LEN: usize = 256 << 10;
-/// Parts, and octets, of replies waiting to be sent, above which a connection is not read: a client
-/// that does not take its replies must not hold all buffers.
-const OUTPUT_MAX: usize = 128;
-const OUTPUT_OCTETS_MAX: usize = 4 << 20;
-/// At most one part in `OUTPUT_PART` of the message slots may hold parts of waiting replies, on all
-/// connections together.
-const OUTPUT_PART: usize = 4;
-/// Parts of replies sent at once.
-const GATHER: usize = 64;
-/// Calls in progress of one connection above which it is not read.
-const CALLS_MAX: u32 = 128;
-/// The time for which the listener pauses when the process has no descriptor left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Connections accepted per pass.
 const ACCEPTS_PER_PASS: usize = 16;
 /// Reads of one connection per pass, so that one cannot starve the others.
 const READS_PER_PASS: usize = 4;
-
-/// The epoll data of the listener, in place of a connection's key.
-const LISTENER: u64 = u64::MAX;
 
 /// The result of one look at a socket.
 enum Look {

@@ -13,13 +13,13 @@ use stag_tls::TlsProbe;
 /// The body of the verifier in the reply to a probe (RFC 9289 §4.1).
 const STARTTLS: &[u8] = b"STARTTLS";
 /// Octets of a probe, and of its reply, including the record mark.
-pub(super) const PROBE_MAX: usize = 64;
+pub(crate) const PROBE_MAX: usize = 64;
 /// The XID of a probe: no other call is pending.
 const PROBE_XID: Xid = Xid(0);
 
 /// The decision about a call, by its security.
 #[derive(Debug)]
-pub(super) enum CallSecurity {
+pub(crate) enum CallSecurity {
     /// It goes to the app.
     Pass,
     Deny(AuthStatus),
@@ -28,7 +28,7 @@ pub(super) enum CallSecurity {
 }
 
 /// Emits the call that requests TLS, as a record; returns its length.
-pub(super) fn emit_probe(octets: &mut [u8; PROBE_MAX], probe: TlsProbe) -> usize {
+pub(crate) fn emit_probe(octets: &mut [u8; PROBE_MAX], probe: TlsProbe) -> usize {
     let TlsProbe { program, version } = probe;
     // RFC 9289 §4.1 [9289-4]: the probe's credential and verifier are empty
     let credential = Credential::Other(Auth { flavor: flavor::TLS, body: &[] });
@@ -38,7 +38,7 @@ pub(super) fn emit_probe(octets: &mut [u8; PROBE_MAX], probe: TlsProbe) -> usize
 }
 
 /// Emits the reply that promises TLS, as a record; returns its length.
-pub(super) fn emit_reply(octets: &mut [u8; PROBE_MAX], xid: Xid) -> usize {
+pub(crate) fn emit_reply(octets: &mut [u8; PROBE_MAX], xid: Xid) -> usize {
     // RFC 9289 §4.1 [9289-8]: the reply is accepted, and its verifier says STARTTLS
     let verifier = Auth { flavor: flavor::NONE, body: STARTTLS };
     let outcome = Outcome::Accepted { verifier, status: Accepted::Success };
@@ -47,7 +47,7 @@ pub(super) fn emit_reply(octets: &mut [u8; PROBE_MAX], xid: Xid) -> usize {
 }
 
 /// Reason for which a server has no TLS.
-pub(super) const NO_TLS: &str = "the server offers no TLS";
+pub(crate) const NO_TLS: &str = "the server offers no TLS";
 
 /// Emits a record around the output of `emit`; returns its length.
 fn frame(octets: &mut [u8; PROBE_MAX], emit: impl FnOnce(&mut Writer<'_>) -> bool) -> usize {
@@ -63,7 +63,7 @@ fn frame(octets: &mut [u8; PROBE_MAX], emit: impl FnOnce(&mut Writer<'_>) -> boo
 
 /// Decides about a call by its security. A message that is not a call of RPC version 2 is answered
 /// elsewhere, and does not go to the app.
-pub(super) fn judge(record: &[u8], is_secured: bool, is_required: bool) -> CallSecurity {
+pub(crate) fn judge(record: &[u8], is_secured: bool, is_required: bool) -> CallSecurity {
     let mut reader = Reader::new(record);
     let Ok([_, _, _, _, _, procedure, credential, len]) = reader.words() else {
         return CallSecurity::Pass;
@@ -85,7 +85,7 @@ pub(super) fn judge(record: &[u8], is_secured: bool, is_required: bool) -> CallS
 }
 
 /// Checks the reply to a probe. None while octets are missing.
-pub(super) fn judge_reply(octets: &[u8]) -> Option<Result<(), &'static str>> {
+pub(crate) fn judge_reply(octets: &[u8]) -> Option<Result<(), &'static str>> {
     const NO_REPLY: &str = "the server's answer to the probe for TLS is none";
     let (mark, message) = octets.split_first_chunk()?;
     let fragment = record::Fragment::parse(*mark);

@@ -16,7 +16,7 @@ use stag_protocol::{
 use std::io::{self, IoSlice, Write};
 
 #[derive(Debug)]
-pub(super) struct Part {
+pub(crate) struct Part {
     octets: Octets,
     /// Octets of the buffer that is freed with it.
     memory: usize,
@@ -40,7 +40,7 @@ impl Stream {
 }
 
 impl Part {
-    pub(super) fn octets(&self) -> &[u8] {
+    pub(crate) fn octets(&self) -> &[u8] {
         match &self.octets {
             Octets::Message(buf) => buf,
             Octets::Item(extent) => extent,
@@ -62,7 +62,7 @@ impl Streams {
     }
 
     /// Queues a record: a call or a reply, with its items and their padding at their positions.
-    pub(super) fn queue_record<'a, Item: IntoIterator<Item = &'a Extent> + Copy>(
+    pub(crate) fn queue_record<'a, Item: IntoIterator<Item = &'a Extent> + Copy>(
         &mut self,
         key: Key,
         mut message: Buf,
@@ -119,7 +119,7 @@ impl Streams {
 
     /// Waiting parts that one connection may have before no more of its calls are taken: all
     /// connections together must not hold all message slots.
-    pub(super) fn fair_output(&self) -> usize {
+    pub(crate) fn fair_output(&self) -> usize {
         if self.parts < self.crowd {
             OUTPUT_MAX
         } else {
@@ -129,7 +129,7 @@ impl Streams {
 
     /// Sends the output of one connection, as far as its socket accepts it. Returns false if the
     /// connection is broken.
-    pub(super) fn flush(&mut self, key: Key) -> bool {
+    pub(crate) fn flush(&mut self, key: Key) -> bool {
         let Some(stream) = self.connections.get_mut(key) else { return false };
         let before = stream.output.len();
         let works = Self::send(stream, &mut self.stats);
@@ -170,7 +170,7 @@ impl Streams {
     }
 
     /// Drops octets that were sent.
-    pub(super) fn forget(stream: &mut Stream, sent: usize) {
+    pub(crate) fn forget(stream: &mut Stream, sent: usize) {
         stream.sent += sent;
         while let Some(first) = stream.output.front() {
             let len = first.octets().len();

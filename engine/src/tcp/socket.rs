@@ -29,7 +29,7 @@ fn calm(socket: impl AsFd, address: SocketAddr) {
 }
 
 /// Listens at `at`. With `shared`, several sockets can listen there.
-pub(super) fn listening(at: SocketAddr, shared: bool) -> io::Result<TcpListener> {
+pub(crate) fn listening(at: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     let socket = socket_with(family(at), SocketType::STREAM, FLAGS, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     sockopt::set_socket_reuseport(&socket, shared)?;
@@ -45,7 +45,7 @@ pub(super) fn listening(at: SocketAddr, shared: bool) -> io::Result<TcpListener>
 
 /// Starts to connect, from a reserved port if `reserved` is set. The socket becomes writable once
 /// the connection is established or has failed.
-pub(super) fn connecting(to: SocketAddr, reserved: bool) -> io::Result<TcpStream> {
+pub(crate) fn connecting(to: SocketAddr, reserved: bool) -> io::Result<TcpStream> {
     let socket = source::connect(to, reserved, |from| {
         let socket = socket_with(family(to), SocketType::STREAM, FLAGS, None)?;
         calm(&socket, to);
@@ -62,13 +62,13 @@ pub(super) fn connecting(to: SocketAddr, reserved: bool) -> io::Result<TcpStream
 }
 
 /// Sends short records without delay; detects a peer that is gone.
-pub(super) fn tune(socket: &TcpStream) -> io::Result<()> {
+pub(crate) fn tune(socket: &TcpStream) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     socket.set_nodelay(true)?;
     Ok(sockopt::set_socket_keepalive(socket, true)?)
 }
 
 /// Sets the options of a connection accepted from `peer` that its listener could not set.
-pub(super) fn tune_accepted(socket: &TcpStream, peer: SocketAddr) {
+pub(crate) fn tune_accepted(socket: &TcpStream, peer: SocketAddr) {
     calm(socket, peer);
 }

@@ -11,7 +11,7 @@ use super::{
     socket,
     tls::{CIPHER_LEN, StreamTls},
 };
-use crate::{config::Config, peer_view::PeerId, stats::StreamStats};
+use crate::{peer_view::PeerId, config::Config, stats::StreamStats};
 use rustix::{
     event::epoll,
     fd::{AsFd, BorrowedFd, OwnedFd},
@@ -28,92 +28,92 @@ use std::{
 
 /// The TCP side of a shard.
 pub(crate) struct Streams {
-    pub(super) epoll: OwnedFd,
-    pub(super) listener: Option<TcpListener>,
-    pub(super) connections: Table<Stream>,
-    pub(super) staging: Vec<u8>,
+    pub(crate) epoll: OwnedFd,
+    pub(crate) listener: Option<TcpListener>,
+    pub(crate) connections: Table<Stream>,
+    pub(crate) staging: Vec<u8>,
     /// Room for ciphertext; empty without TLS.
-    pub(super) cipher: Vec<u8>,
+    pub(crate) cipher: Vec<u8>,
     /// Clients are not answered, or called, without TLS.
     requires_tls: bool,
     /// The earliest timeout of a handshake, while there are handshakes.
-    pub(super) secure_at: Option<Time>,
+    pub(crate) secure_at: Option<Time>,
     /// Handshakes that wait for their turn.
-    pub(super) handshakes: Handshakes,
+    pub(crate) handshakes: Handshakes,
     /// Connections whose first call is awaited.
-    pub(super) silent: SilentPeers,
+    pub(crate) silent: SilentPeers,
     /// Connections with something to send.
-    pub(super) unsent: VecDeque<Key>,
+    pub(crate) unsent: VecDeque<Key>,
     /// Connections that can continue with calls that were already read, or whose turn may have
     /// come.
-    pub(super) resumable: VecDeque<Key>,
-    pub(super) ready: Vec<epoll::Event>,
-    pub(super) looks: Looks,
+    pub(crate) resumable: VecDeque<Key>,
+    pub(crate) ready: Vec<epoll::Event>,
+    pub(crate) looks: Looks,
     /// We have made connections, and may wait for replies.
-    pub(super) has_called: bool,
-    pub(super) accept_at: Option<Time>,
+    pub(crate) has_called: bool,
+    pub(crate) accept_at: Option<Time>,
     /// The latest `accept` failed for want of descriptors or memory, which is not reported yet.
-    pub(super) is_short: bool,
-    pub(super) is_stopping: bool,
+    pub(crate) is_short: bool,
+    pub(crate) is_stopping: bool,
     /// Parts that wait to be sent, on all connections, and the number above which each is limited.
-    pub(super) parts: usize,
-    pub(super) crowd: usize,
+    pub(crate) parts: usize,
+    pub(crate) crowd: usize,
     pub(crate) stats: StreamStats,
 }
 
 #[derive(Debug)]
-pub(super) struct Stream {
-    pub(super) socket: TcpStream,
-    pub(super) peer: Option<PeerId>,
-    pub(super) assembler: record::Assembler,
-    pub(super) record: Option<Buf>,
+pub(crate) struct Stream {
+    pub(crate) socket: TcpStream,
+    pub(crate) peer: Option<PeerId>,
+    pub(crate) assembler: record::Assembler,
+    pub(crate) record: Option<Buf>,
     /// Octets that were read but not handled, because too many replies wait.
-    pub(super) pending: Option<Buf>,
-    pub(super) output: VecDeque<Part>,
-    pub(super) output_octets: usize,
+    pub(crate) pending: Option<Buf>,
+    pub(crate) output: VecDeque<Part>,
+    pub(crate) output_octets: usize,
     /// Octets of the buffers that those parts hold.
-    pub(super) output_memory: usize,
+    pub(crate) output_memory: usize,
     /// Octets of the buffer that its record waits for; 0 if it does not wait.
-    pub(super) wanted: usize,
+    pub(crate) wanted: usize,
     /// Its peer holds its share of the memory.
-    pub(super) is_over_share: bool,
+    pub(crate) is_over_share: bool,
     /// Octets moved in either direction since its peer's account was settled.
-    pub(super) moved: u64,
+    pub(crate) moved: u64,
     /// Octets of the first part that were sent.
-    pub(super) sent: usize,
+    pub(crate) sent: usize,
     /// Calls of the peer whose reply was not sent yet, and calls of ours without a reply.
-    pub(super) calls: u32,
-    pub(super) own_calls: u32,
+    pub(crate) calls: u32,
+    pub(crate) own_calls: u32,
     /// It is in `unsent`.
-    pub(super) queued: bool,
+    pub(crate) queued: bool,
     /// It is not read, because its peer used more time than others.
-    pub(super) is_put_off: bool,
+    pub(crate) is_put_off: bool,
     /// It is in `resumable`.
-    pub(super) is_resumable: bool,
+    pub(crate) is_resumable: bool,
     /// The events that it waits for, and the events that epoll watches.
-    pub(super) interest: epoll::EventFlags,
-    pub(super) watched: epoll::EventFlags,
+    pub(crate) interest: epoll::EventFlags,
+    pub(crate) watched: epoll::EventFlags,
     /// Its socket is read directly, without epoll.
-    pub(super) is_hot: bool,
-    pub(super) role: Role,
+    pub(crate) is_hot: bool,
+    pub(crate) role: Role,
     /// TLS, from the probe on, in this process.
-    pub(super) tls: Option<Box<StreamTls>>,
+    pub(crate) tls: Option<Box<StreamTls>>,
     /// TLS in the kernel, once that took the session over.
-    pub(super) kernel_tls: Option<Box<KernelSession>>,
+    pub(crate) kernel_tls: Option<Box<KernelSession>>,
     /// Its first record has arrived completely.
-    pub(super) has_called: bool,
+    pub(crate) has_called: bool,
     /// Octets of the first record at which it gets more time for the rest.
-    pub(super) first_due: usize,
+    pub(crate) first_due: usize,
     /// The app was notified that it has no TLS.
-    pub(super) is_clear_told: bool,
+    pub(crate) is_clear_told: bool,
     /// The peer has closed its side. Its calls are still answered.
-    pub(super) ended: bool,
-    pub(super) dead: bool,
+    pub(crate) ended: bool,
+    pub(crate) dead: bool,
 }
 
 /// Our role: which end connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(crate) enum Role {
     /// The peer.
     Responder,
     /// We are connecting.
@@ -125,7 +125,7 @@ pub(super) enum Role {
 impl Stream {
     /// Returns true if no more of its calls are taken for the moment; `fair` is the number of parts
     /// that it may have waiting.
-    pub(super) fn is_full(&self, fair: usize) -> bool {
+    pub(crate) fn is_full(&self, fair: usize) -> bool {
         self.is_clogged()
             || self.is_over_share
             || self.calls >= CALLS_MAX
@@ -133,39 +133,39 @@ impl Stream {
     }
 
     /// Returns true for a peer that connected, has called nothing, and was not called either.
-    pub(super) fn is_silent(&self) -> bool {
+    pub(crate) fn is_silent(&self) -> bool {
         self.role == Role::Responder && !self.has_called && self.own_calls == 0
     }
 
     /// Returns true if too much output waits to be sent.
-    pub(super) fn is_clogged(&self) -> bool {
+    pub(crate) fn is_clogged(&self) -> bool {
         self.output.len() >= OUTPUT_MAX || self.output_octets >= OUTPUT_OCTETS_MAX
     }
 
     /// Returns true if the connection is finished.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.dead || self.ended && !self.has_output() && self.calls == 0 && self.pending.is_none()
     }
 
     /// Returns true if output waits to be sent, now or later.
-    pub(super) fn has_output(&self) -> bool {
+    pub(crate) fn has_output(&self) -> bool {
         !self.output.is_empty() || self.wants_send()
     }
 
     /// Returns true if the socket accepted less than there is to send.
-    pub(super) fn is_refused(&self) -> bool {
+    pub(crate) fn is_refused(&self) -> bool {
         self.role != Role::Connecting && self.interest.contains(epoll::EventFlags::OUT)
     }
 
     /// Returns true if octets of the peer are read as they arrive.
-    pub(super) fn is_read(&self) -> bool {
+    pub(crate) fn is_read(&self) -> bool {
         self.interest.contains(epoll::EventFlags::IN)
     }
 
     /// Octets of our memory that wait for the peer: unsent output that it does not take, together
     /// with input read after that, or a record that it has not completed. Memory that waits for our
     /// app or for memory of ours, or was never offered to the socket, is not the peer's fault.
-    pub(super) fn held(&self) -> u64 {
+    pub(crate) fn held(&self) -> u64 {
         let is_refused = self.is_refused();
         let is_read = self.is_read();
         let output = if is_refused { self.output_memory + self.sealed() } else { 0 };
@@ -278,7 +278,7 @@ impl Streams {
         }
     }
 
-    pub(super) fn queue(&mut self, key: Key) {
+    pub(crate) fn queue(&mut self, key: Key) {
         if let Some(stream) = self.connections.get_mut(key)
             && !stream.queued
         {
@@ -288,7 +288,7 @@ impl Streams {
     }
 
     /// Accepts a connection. None if there is none that can be accepted.
-    pub(super) fn accept(&mut self, now: Time) -> Option<(TcpStream, SocketAddr)> {
+    pub(crate) fn accept(&mut self, now: Time) -> Option<(TcpStream, SocketAddr)> {
         match self.listener.as_ref()?.accept() {
             Ok((socket, from)) => {
                 socket::tune_accepted(&socket, from);
@@ -312,14 +312,14 @@ impl Streams {
     }
 
     /// Ends the listener's pause when it is due.
-    pub(super) fn wake_listener(&mut self, now: Time) {
+    pub(crate) fn wake_listener(&mut self, now: Time) {
         if self.accept_at.is_some_and(|at| now >= at) {
             self.accept_at = None;
             self.watch_listener(epoll::EventFlags::IN);
         }
     }
 
-    pub(super) fn watch_listener(&self, interest: epoll::EventFlags) {
+    pub(crate) fn watch_listener(&self, interest: epoll::EventFlags) {
         if let Some(listener) = &self.listener {
             // It was added with the same descriptor, so this cannot fail.
             let _ =
@@ -333,7 +333,7 @@ impl Streams {
         [self.accept_at, self.secure_at].into_iter().chain(dues).flatten().min()
     }
 
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         socket: TcpStream,
         payload_max: usize,
@@ -384,7 +384,7 @@ impl Streams {
     }
 
     /// Starts to connect to a server, from a reserved port if `reserved` is set.
-    pub(super) fn connect(
+    pub(crate) fn connect(
         &mut self,
         to: SocketAddr,
         reserved: bool,
@@ -420,7 +420,7 @@ impl Streams {
     }
 
     /// Forgets a connection.
-    pub(super) fn remove(&mut self, key: Key) -> Option<Stream> {
+    pub(crate) fn remove(&mut self, key: Key) -> Option<Stream> {
         let stream = self.connections.remove(key)?;
         self.parts -= stream.output.len();
         Some(stream)
@@ -428,7 +428,7 @@ impl Streams {
 
     /// Sets the events that the connection waits for: input unless it has too many calls, and room
     /// if there is output.
-    pub(super) fn set_interest(&mut self, key: Key) {
+    pub(crate) fn set_interest(&mut self, key: Key) {
         let fair = self.fair_output();
         let Some(stream) = self.connections.get_mut(key) else { return };
         let is_full = stream.role == Role::Responder && stream.is_full(fair);
@@ -451,7 +451,7 @@ impl Streams {
     }
 
     /// Has epoll watch a connection for its events, except for input that is read directly.
-    pub(super) fn watch(&mut self, key: Key) {
+    pub(crate) fn watch(&mut self, key: Key) {
         let Some(stream) = self.connections.get_mut(key) else { return };
         let mut watched = stream.interest;
         watched.set(epoll::EventFlags::IN, stream.is_read() && !stream.is_hot);

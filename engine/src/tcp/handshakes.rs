@@ -15,18 +15,18 @@ use std::{
 };
 
 /// Handshakes get one part in `SHARE` of a core's time while calls are served.
-pub(super) const SHARE: u32 = 16;
+pub(crate) const SHARE: u32 = 16;
 /// The time without calls after which handshakes may use all of the core.
 const QUIET: Duration = Duration::from_millis(20);
 /// The minimum that one step counts for. Where the clock of processor time ticks a hundred times a
 /// second, most steps measure zero, and would never wait.
-pub(super) const COST_MIN: Duration = Duration::from_micros(50);
+pub(crate) const COST_MIN: Duration = Duration::from_micros(50);
 /// The maximum that one step counts for.
 const COST_MAX: Duration = Duration::from_millis(100);
 
 /// Connections whose handshakes proceed in turn.
 #[derive(Debug)]
-pub(super) struct Handshakes {
+pub(crate) struct Handshakes {
     /// Connections that have something to read, each once, and their addresses.
     line: VecDeque<(Key, IpAddr)>,
     /// Maximum length of the line: one entry for each connection.
@@ -49,7 +49,7 @@ pub(super) struct Handshakes {
 
 impl Handshakes {
     /// Turns for `most` connections.
-    pub(super) fn new(most: usize) -> Self {
+    pub(crate) fn new(most: usize) -> Self {
         Self {
             line: VecDeque::new(),
             most,
@@ -64,34 +64,34 @@ impl Handshakes {
     }
 
     /// Starts the first of several handshakes, when `calls` had been served.
-    pub(super) const fn begin(&mut self, calls: u64) {
+    pub(crate) const fn begin(&mut self, calls: u64) {
         self.calls = calls;
     }
 
     /// Counts a call that requests TLS.
-    pub(super) const fn note_probe(&mut self) {
+    pub(crate) const fn note_probe(&mut self) {
         self.probes += 1;
     }
 
     /// Calls that requested TLS.
-    pub(super) const fn probes(&self) -> u64 {
+    pub(crate) const fn probes(&self) -> u64 {
         self.probes
     }
 
     /// Records the calls served up to this pass: `calls` over TCP, and `is_fabric_busy` for others.
-    pub(super) fn note_calls(&mut self, now: Time, calls: u64, is_fabric_busy: bool) {
+    pub(crate) fn note_calls(&mut self, now: Time, calls: u64, is_fabric_busy: bool) {
         if std::mem::replace(&mut self.calls, calls) != calls || is_fabric_busy {
             self.busy_at = Some(now);
         }
     }
 
     /// Returns true if it is the turn of this connection.
-    pub(super) fn has_turn(&self, key: Key) -> bool {
+    pub(crate) fn has_turn(&self, key: Key) -> bool {
         self.turn.is_some_and(|(turn, _)| turn == key)
     }
 
     /// Puts a connection in the line; `is_live` recognizes connections that still exist.
-    pub(super) fn wait(&mut self, key: Key, from: IpAddr, is_live: impl Fn(Key) -> bool) {
+    pub(crate) fn wait(&mut self, key: Key, from: IpAddr, is_live: impl Fn(Key) -> bool) {
         if self.line.len() >= self.most {
             self.line.retain(|(key, _)| is_live(*key));
         }
@@ -99,7 +99,7 @@ impl Handshakes {
     }
 
     /// The time of the next turn, if a connection waits for one.
-    pub(super) fn due_at(&self) -> Option<Time> {
+    pub(crate) fn due_at(&self) -> Option<Time> {
         if self.line.is_empty() {
             return None;
         }
@@ -108,7 +108,7 @@ impl Handshakes {
     }
 
     /// Gives a connection its turn, if one is due.
-    pub(super) fn next_turn(&mut self, now: Time, is_live: impl Fn(Key) -> bool) -> Option<Key> {
+    pub(crate) fn next_turn(&mut self, now: Time, is_live: impl Fn(Key) -> bool) -> Option<Key> {
         if self.due_at().is_none_or(|at| now < at) {
             return None;
         }
@@ -120,7 +120,7 @@ impl Handshakes {
     }
 
     /// Ends a turn whose step took `cost`.
-    pub(super) fn end_turn(&mut self, now: Time, cost: Duration) {
+    pub(crate) fn end_turn(&mut self, now: Time, cost: Duration) {
         let Some((_, from)) = self.turn.take() else { return };
         let cost = cost.min(COST_MAX);
         self.next_at = now + cost * SHARE;
@@ -140,7 +140,7 @@ impl Handshakes {
 }
 
 /// Processor time of this thread: the cost of a step, whatever else runs on its core.
-pub(super) fn processor_time() -> Duration {
+pub(crate) fn processor_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec.cast_unsigned(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
