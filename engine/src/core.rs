@@ -2,17 +2,12 @@
 //! Each part keeps its fields private to its own folder or file.
 
 use crate::{
-    peer_view::{Drained, Parted},
     config::{Config, HEAD_ROOM},
     memory::Memory,
-    pass::{Deadlines, Wishes},
-    peers::Peers,
-    receives::Receives,
-    requester::Requester,
-    responder::Responder,
+    peer_view::{Drained, Parted},
     stage_times::{Stage, Watch},
+    state::{Deadlines, Peers, Receives, Requester, Responder, Turns, Wishes},
     stats::Counters,
-    turns::Turns,
     ways::Ways,
 };
 use stag_pools::{Buf, Class, Extent, Pool, table::Key};

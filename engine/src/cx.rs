@@ -2,21 +2,18 @@
 
 use crate::{
     call::{Answer, Call, CallId, Request, ResultRooms, ShortRequest, Token},
-    fault::CallFault,
-    peer_view::{ClientName, Over, Parted, PeerId},
     config::HEAD_ROOM,
     core::Core,
-    peer::Link,
-    requester::{NextCall, WrittenCall},
+    fault::CallFault,
+    peer_view::{ClientName, Over, Parted, PeerId},
     room::Room,
     short_send::SendsShort,
     stage_times::Stages,
-    turns::TurnHolder,
+    state::{Action, Link, NextCall, TurnHolder, WrittenCall},
 };
-use stag_pools::{Buf, table::Key};
+use stag_pools::Buf;
 use stag_protocol::{
     rpc::{Accepted, AuthStatus, CallHeader, Credential, Denied, ReplyHeader},
-    rpcrdma::option::Message,
     xdr::{self, NoRoom},
 };
 use stag_verbs::{PeerAddress, Time};
@@ -32,27 +29,6 @@ impl fmt::Debug for Cx<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cx").field("now", &self.now()).finish_non_exhaustive()
     }
-}
-
-/// An action that an app requested.
-#[derive(Debug)]
-pub(crate) enum Action {
-    Answer(CallId, Answer),
-    Call(PeerId, Request, Option<ResultRooms>),
-    /// Queue this call, which is in the requester's table, until its peer can take it.
-    Queue(Key),
-    /// Report to the app that a call ended without having been made.
-    Fail(PeerId, Token, CallFault),
-    /// This peer takes over the connection of another one.
-    Moved(PeerId),
-    /// Send the calls that wait for this peer.
-    Start(PeerId),
-    Cancel(PeerId, Token),
-    /// Send this peer a request of an option.
-    Ask(PeerId, Message),
-    /// End this peer's connection, but keep the peer.
-    EndConnection(PeerId),
-    Disconnect(PeerId),
 }
 
 impl<'a> Cx<'a> {

@@ -59,7 +59,6 @@ mod option_fault;
 mod options;
 mod pass;
 mod payload;
-mod peer;
 mod peer_view;
 mod peers;
 mod receives;
@@ -71,6 +70,7 @@ mod short_send;
 mod spare;
 mod stage_times;
 pub mod stages;
+mod state;
 pub mod stats;
 mod stream;
 mod tcp;
@@ -81,8 +81,8 @@ mod work;
 
 pub use app::{
     Answer, AnswerItem, App, Call, CallFault, CallId, ClientName, ConnectLimit, Cx, Drained,
-    Outcome, Over, Parted, PeerId, PeerSecurity, RefusedPeer, Request, RequestItem, ResultRooms, ShortRequest,
-    Token,
+    Outcome, Over, Parted, PeerId, PeerSecurity, RefusedPeer, Request, RequestItem, ResultRooms,
+    ShortRequest, Token,
 };
 pub use clock::Meter;
 pub use config::{Config, HEAD_ROOM};
@@ -99,6 +99,6 @@ pub use stag_protocol::rpcrdma::option::health::Reply as Health;
 pub use stag_tls as tls;
 pub use stag_verbs::{Cause, PeerAddress, Time};
 pub use stages::{Sampling, Stage, Stages, WatchedProgram};
+pub use state::{RemoteCaller, TurnHolder};
 pub use stats::Stats;
-pub use turns::{RemoteCaller, TurnHolder};
 pub use waiting::{RestListener, Spin};

@@ -5,8 +5,7 @@ use crate::{
     app::{App, Cx, PeerId},
     config::{Config, INLINE_LEN},
     core::Core,
-    pass::Crowd,
-    peer::{FabricLink, Link},
+    state::{Crowd, FabricLink, Link},
     stats::Snapshot,
     tcp::Streams,
 };

@@ -2,38 +2,32 @@
 //!
 //! Calls cost between a microsecond and milliseconds, so equal numbers of calls are not equal
 //! shares. While peers of more than one host have work, the time of each call is charged to its
-//! connection ([`Meter`]), multiplied by the number of active connections of the same host. A
-//! connection whose account is more than [`LEAD`] above the lowest one waits: its messages stay
-//! queued until the others have had as much. If the core is idle while it waits, because the others
-//! have not sent their next call yet, the idle time is charged to the others. After [`GRACE`] they
-//! are no longer waited for.
+//! connection ([`Meter`](crate::clock::Meter)), multiplied by the number of active connections of
+//! the same host. A connection whose account is more than [`LEAD`] above the lowest one waits: its
+//! messages stay queued until the others have had as much. If the core is idle while it waits,
+//! because the others have not sent their next call yet, the idle time is charged to the others.
+//! After 0.2 ms they are no longer waited for.
 //!
 //! A call that arrived at another shard, but is executed here, is charged to its host as well
-//! (`remote`).
+//! (`state/turns/remote.rs`).
 //!
 //! With one host nothing is measured. Tables have an entry for each peer, and no call allocates.
 
-mod remote;
 mod table;
 
-pub use remote::{RemoteCaller, TurnHolder};
-
-use remote::Remotes;
-
-use crate::{clock::Meter, core::Core, peer::Peer, peer_view::PeerId};
+use crate::{
+    core::Core,
+    peer_view::PeerId,
+    state::{Payer, Peer, TurnHolder},
+};
 use stag_protocol::rpcrdma::Side;
-use stag_verbs::{PeerAddress, Qp, Time};
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use stag_verbs::Qp;
+use std::time::Duration;
 
 /// Time in nanoseconds that a connection may be ahead of the one with the least.
 const LEAD: u64 = 100_000;
 /// Time for which one call may use the core, if it can be continued later.
 const SLICE: Duration = Duration::from_micros(100);
-/// Time after its latest call for which a connection is waited for, if its previous gap was
-/// shorter.
-const GRACE: Duration = Duration::from_micros(200);
-/// Minimum number of passes for which it is waited for: a pass may take longer than the time.
-const GRACE_PASSES: u64 = 4;
 /// Time for which calls are still measured after several hosts had work.
 const LINGER: Duration = Duration::from_millis(10);
 /// Calls of one connection between two reads of the clock while nothing is measured, and the time
@@ -42,117 +36,6 @@ const LOOK_EVERY: u32 = 8;
 const LONG: Duration = Duration::from_millis(1);
 /// The most that one call is charged: any more is a pause of the host.
 const COST_MAX: Duration = Duration::from_millis(100);
-
-/// A client host: the unit of fair shares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ClientHost {
-    Ip(IpAddr),
-    /// A user of this host.
-    User(u32),
-    /// A connection of a simulated fabric is its own host, at this shard or another one.
-    Peer(PeerId),
-    Remote(u16, PeerId),
-}
-
-impl ClientHost {
-    fn of(address: PeerAddress, simulated: Self) -> Self {
-        match address {
-            PeerAddress::Ip(at) => Self::Ip(at.ip().to_canonical()),
-            PeerAddress::Process { uid, .. } => Self::User(uid),
-            PeerAddress::Simulated => simulated,
-        }
-    }
-}
-
-/// The account that a call is charged to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Payer {
-    /// The account of a connection, or the shared account of short-lived connections if it is gone.
-    Peer(PeerId),
-    /// The shared account of short-lived connections.
-    Passers,
-    /// The account at this index of [`Remotes`].
-    Remote(usize),
-}
-
-/// The account of a connection.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct TurnAccount {
-    /// Nanoseconds that it used, from the base of all accounts.
-    spent: u64,
-    /// The time and the number of the pass in which it was served last.
-    served_at: Time,
-    served_in: u64,
-    /// The pass in which it last had to wait; 0 once it was served.
-    waits_in: u64,
-    /// The pass in which the app last put a call of it aside; 0 once that call continues.
-    aside_in: u64,
-    /// It called again soon after its latest reply.
-    is_brisk: bool,
-    /// The index of its host, while it is active.
-    host: Option<u32>,
-}
-
-impl TurnAccount {
-    fn is_fresh(&self, now: Time, pass: u64) -> bool {
-        now.since(self.served_at) <= GRACE || pass.saturating_sub(self.served_in) <= GRACE_PASSES
-    }
-
-    /// Returns true if it has waiting work.
-    const fn has_work(&self, pass: u64) -> bool {
-        let latest = if self.waits_in > self.aside_in { self.waits_in } else { self.aside_in };
-        latest > 0 && latest + 1 >= pass
-    }
-
-    /// Returns true if a call of it was put aside.
-    const fn has_aside(&self, pass: u64) -> bool {
-        self.aside_in > 0 && self.aside_in + 1 >= pass
-    }
-}
-
-/// An account with recent work, and the index of its host.
-#[derive(Clone, Copy, Debug)]
-struct ActivePayer {
-    payer: Payer,
-    host: u32,
-}
-
-/// A host and the number of its active accounts; the entry is free if that is zero.
-#[derive(Clone, Copy, Debug)]
-struct ActiveHost {
-    host: ClientHost,
-    connections: u32,
-}
-
-/// The accounts of a shard; see the module.
-#[derive(Debug)]
-pub(crate) struct Turns {
-    meter: Option<Arc<dyn Meter>>,
-    active: Vec<ActivePayer>,
-    hosts: Vec<ActiveHost>,
-    /// Hosts with active accounts.
-    count: usize,
-    /// The connection that was served last while nothing was measured.
-    latest: Option<PeerId>,
-    /// The same over the fabric, checked for each message.
-    latest_qp: Option<Qp>,
-    /// The same for hosts of other shards.
-    latest_remote: Option<usize>,
-    /// Calls are measured.
-    is_metered: bool,
-    metered_until: Time,
-    /// The lowest account of all connections that are waited for.
-    floor: u64,
-    /// Time up to which everything is charged.
-    mark: Time,
-    /// Start of the latest measured pass, and a flag that something was charged since.
-    begun: Time,
-    has_served: bool,
-    /// The account of short-lived connections: the cost of making and ending one, and calls whose
-    /// connection is gone.
-    passers: TurnAccount,
-    remotes: Remotes,
-}
 
 impl Core {
     /// Records a call of a peer while nothing is measured: once several hosts call, all calls are

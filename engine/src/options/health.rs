@@ -2,9 +2,9 @@
 
 use crate::{
     app::{App, Cx, PeerId},
-    cx::Action,
     option_fault::OptionFault,
     shard::Shard,
+    state::Action,
 };
 use stag_protocol::rpcrdma::option::{Exchange, Message, health};
 use stag_verbs::Provider;

@@ -11,9 +11,8 @@ use crate::{
     app::{App, PeerId},
     core::Core,
     option_fault::OptionFault,
-    peer::{FabricLink, Link},
-    requester::room_kept,
     shard::Shard,
+    state::{FabricLink, Link, PeerOption, room_kept},
     work::Work,
 };
 use stag_pools::table::Walk;
@@ -21,47 +20,7 @@ use stag_protocol::rpcrdma::{
     Xid,
     option::{Message, NoOption, OptionName},
 };
-use stag_verbs::{Cause, Provider, Time};
-
-/// The options of one connection.
-#[derive(Debug, Default)]
-pub(crate) struct PeerOptions {
-    /// Receives that all of its options need.
-    receives: usize,
-    lanes: [PeerOption; OptionName::ALL.len()],
-}
-
-/// One option of one connection.
-#[derive(Debug, Default)]
-struct PeerOption {
-    /// The time of our own request, until it is answered.
-    asked_at: Option<Time>,
-    /// The peer's request, until there is room for the answer.
-    request: Option<(Xid, Message)>,
-}
-
-impl PeerOptions {
-    /// Receives that the options of this connection need.
-    pub(crate) const fn receives(&self) -> usize {
-        self.receives
-    }
-
-    /// The number of the peer's requests that wait for room.
-    pub(crate) fn waiting(&self) -> usize {
-        self.lanes.iter().filter(|lane| lane.request.is_some()).count()
-    }
-
-    /// Clears the state of a connection that has ended, except our own requests; returns the number
-    /// of freed receives.
-    pub(crate) fn forget(&mut self) -> usize {
-        self.lanes.iter_mut().for_each(|lane| lane.request = None);
-        std::mem::take(&mut self.receives)
-    }
-
-    fn lane(&mut self, option: OptionName) -> &mut PeerOption {
-        self.lanes.get_mut(option as usize).expect("each option has a lane")
-    }
-}
+use stag_verbs::{Cause, Provider};
 
 impl Core {
     /// Reserves the receives that options of this peer need. Returns false if there are too few.
@@ -71,12 +30,12 @@ impl Core {
         let Link::Fabric(FabricLink { state: Some(connection), .. }) = &entry.link else {
             return false;
         };
-        let more = (connection.option_receives() as usize).saturating_sub(entry.options.receives);
+        let more = (connection.option_receives() as usize).saturating_sub(entry.options.receives());
         if more > free {
             self.counters.stats.limits.receives += 1;
             return false;
         }
-        entry.options.receives += more;
+        entry.options.reserve(more);
         self.settle_receives(peer);
         true
     }

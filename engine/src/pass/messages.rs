@@ -3,9 +3,9 @@
 use crate::{
     app::{App, CallFault, Cx, Outcome, PeerId},
     core::Core,
-    peer::{FabricLink, Link, Sender},
     requester::{Replied, ReplyMessage},
     shard::Shard,
+    state::{FabricLink, Link, Sender},
     work::Work,
 };
 use stag_pools::{Buf, Fenced};

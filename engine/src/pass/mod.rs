@@ -2,11 +2,9 @@
 
 mod commands;
 mod crowd;
+mod detail;
 mod messages;
 mod wishes;
-
-pub(crate) use crowd::{Crowd, PassShare};
-pub(crate) use wishes::Wishes;
 
 use crate::{
     app::{App, Cx},
@@ -28,66 +26,10 @@ const EVENTS_PER_PASS: usize = 256;
 /// Octets of items delivered to apps before the rest of a pass runs: the apps' output is sent, so
 /// that the peer can work while the next items are copied.
 const MOVED_PER_PASS: usize = 64 << 10;
-/// Longest time between two checks of deadlines; a check happens earlier if one is known to be due.
-const EXPIRY_INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// Longest sleep while something waits for memory or for room in a queue.
 const DEFERRED_MAX: Duration = Duration::from_millis(1);
 /// Longest sleep: limits the damage of a missed wake-up.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
-
-/// The times of the next checks that depend on time alone.
-#[derive(Debug)]
-pub(crate) struct Deadlines {
-    /// Deadlines of calls and of attempts to connect: the first one, or earlier.
-    expiry: Time,
-    /// Peers that make no progress.
-    stall: Time,
-}
-
-impl Deadlines {
-    pub(crate) const fn new() -> Self {
-        Self { expiry: Time(0), stall: Time(0) }
-    }
-
-    /// Schedules a check of deadlines at `at` or earlier.
-    #[inline]
-    pub(crate) fn no_later(&mut self, at: Time) {
-        self.expiry = self.expiry.min(at);
-    }
-
-    #[inline]
-    pub(crate) fn are_due(&self, now: Time) -> bool {
-        now >= self.next()
-    }
-
-    /// The time of the next check.
-    #[inline]
-    fn next(&self) -> Time {
-        self.expiry.min(self.stall)
-    }
-
-    const fn expiry(&self) -> Time {
-        self.expiry
-    }
-
-    /// Returns true if it is time to check deadlines, and schedules the next check.
-    fn take_expiry(&mut self, now: Time) -> bool {
-        let is_due = now >= self.expiry;
-        if is_due {
-            self.expiry = now + EXPIRY_INTERVAL_MAX;
-        }
-        is_due
-    }
-
-    /// Returns true if it is time to check for peers that make no progress.
-    fn take_stall(&mut self, now: Time) -> bool {
-        let is_due = now >= self.stall;
-        if is_due {
-            self.stall = now + EXPIRY_INTERVAL_MAX;
-        }
-        is_due
-    }
-}
 
 impl<P: Provider, A: App> Shard<P, A> {
     /// Makes one pass: everything that can be done without waiting. Returns true if there was

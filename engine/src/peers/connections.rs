@@ -2,8 +2,8 @@
 
 use crate::{
     app::{App, ConnectLimit, Cx, Over, Parted, PeerId, RefusedPeer},
-    peer::{FabricLink, Link, Peer},
     shard::Shard,
+    state::{FabricLink, Link, Peer},
 };
 use stag_pools::table::Walk;
 use stag_protocol::rpcrdma::{Dialects, PrivateData, Setup, Side};

@@ -11,67 +11,15 @@
 use crate::{
     app::{App, PeerId},
     core::Core,
-    peer::{FabricLink, Link},
     shard::Shard,
+    state::{FabricLink, Link},
 };
-use stag_protocol::rpcrdma::{Credits, Side};
+use stag_protocol::rpcrdma::Side;
 use stag_verbs::{Provider, Time};
 use std::time::Duration;
 
 /// A peer may be disconnected in favour of a newcomer only after it has been idle for this long.
 const IDLE_MIN: Duration = Duration::from_secs(10);
-
-/// One peer's use of its grant.
-#[derive(Debug)]
-pub(crate) struct GrantUse {
-    /// Credits that its latest call requested, and the time of that call.
-    wanted: u32,
-    called_at: Time,
-    /// Replies since the grant was last adapted.
-    replies: u32,
-}
-
-/// The latest call of a peer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LatestCall {
-    pub(crate) wanted: u32,
-    pub(crate) called_at: Time,
-}
-
-impl GrantUse {
-    pub(crate) const fn new(now: Time) -> Self {
-        Self { wanted: 0, called_at: now, replies: 0 }
-    }
-
-    /// Records a call of the peer and the credits that it requests.
-    #[inline]
-    pub(crate) const fn note_call(&mut self, credits: Credits, now: Time) {
-        (self.wanted, self.called_at) = (credits.0, now);
-    }
-
-    /// Returns true if the next reply uses up a grant of `granted`, so that the grant is to be
-    /// adapted. A peer that has one credit and requests no more always keeps it.
-    #[inline]
-    pub(crate) const fn is_used_up(&self, granted: u32) -> bool {
-        self.replies >= granted.saturating_sub(1) && (granted > 1 || self.wanted > 1)
-    }
-
-    /// Credits that its latest call requested, and the time of that call.
-    pub(crate) const fn latest(&self) -> LatestCall {
-        LatestCall { wanted: self.wanted, called_at: self.called_at }
-    }
-
-    /// Counts a reply that changes no grant.
-    #[inline]
-    pub(crate) const fn count_reply(&mut self) {
-        self.replies = self.replies.saturating_add(1);
-    }
-
-    /// Restarts the count.
-    pub(super) const fn forget_replies(&mut self) {
-        self.replies = 0;
-    }
-}
 
 /// The inputs for a decision about one grant.
 #[derive(Clone, Copy, Debug)]
@@ -145,7 +93,7 @@ impl Core {
             return entry.grant.count_reply();
         }
         entry.grant.forget_replies();
-        let next = Grant { granted, wanted: entry.grant.wanted, ..grant }.next();
+        let next = Grant { granted, wanted: entry.grant.latest().wanted, ..grant }.next();
         if next != granted {
             credits.set_grant(next);
             self.counters.stats.responder.grant = self.counters.stats.responder.grant.max(next);
@@ -188,7 +136,8 @@ impl<P: Provider, A: App> Shard<P, A> {
                 if connection.side() == Side::Client {
                     return None; // We connected, for a reason of our own.
                 }
-                idle(outstanding, peer.grant.called_at).then_some((peer.grant.called_at, key))
+                let called_at = peer.grant.latest().called_at;
+                idle(outstanding, called_at).then_some((called_at, key))
             })
             .min_by_key(|(called_at, peer)| (*called_at, peer.0));
         if let Some((_, peer)) = oldest {
@@ -221,6 +170,8 @@ impl<P: Provider, A: App> Shard<P, A> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::grant_use::GrantUse;
+    use stag_protocol::rpcrdma::Credits;
 
     const GRANT: Grant = Grant { granted: 8, wanted: 128, max: 64, free: 1_000, fair: 4 };
 

@@ -9,9 +9,8 @@
 use crate::{
     app::{App, ClientName, Cx, PeerId},
     core::Core,
-    cx::Action,
-    peer::{Link, Peer},
     shard::Shard,
+    state::{Action, Link, Peer},
 };
 use stag_pools::table::Walk;
 use stag_protocol::rpcrdma::Side;

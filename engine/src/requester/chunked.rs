@@ -1,14 +1,14 @@
 //! Calls of ours in any form, with their windows: hops 2 to 5.
 
-use super::{
-    outbound::{CallChunks, OpenWindow, Outbound, OutboundState, Role, Sent},
-    set_xid,
-};
+use super::set_xid;
 use crate::{
     app::{App, CallFault, PeerId, ResultRooms},
     payload::insert_item,
-    peer::{FabricLink, Link},
     shard::Shard,
+    state::{
+        FabricLink, Link,
+        outbound::{CallChunks, OpenWindow, Outbound, OutboundState, Role, Sent},
+    },
     stats::Forms,
     work::Work,
 };

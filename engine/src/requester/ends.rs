@@ -1,9 +1,9 @@
 //! Calls of ours without a reply: sent again, failed or expired.
 
-use super::outbound::{Outbound, OutboundState, ReplyMemory};
 use crate::{
     app::{App, CallFault, PeerId},
     shard::Shard,
+    state::outbound::{Outbound, OutboundState, ReplyMemory},
 };
 use stag_pools::table::{Key, Walk};
 use stag_protocol::rpcrdma::Xid;

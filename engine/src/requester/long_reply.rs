@@ -1,7 +1,7 @@
 //! Checks of replies that RDMA Write brought, before the app reads them (RFC 8166 §4.2.1; DESIGN
 //! D2, D7).
 
-use super::outbound::{Outbound, OutboundState, ReplyMemory};
+use crate::state::outbound::{Outbound, OutboundState, ReplyMemory};
 use stag_protocol::rpcrdma::{PeerFault, requester};
 
 /// Clears the octets that a reply claims past the `filled` ones that can belong to a reply; returns

@@ -1,15 +1,14 @@
 //! Calls of ours with one chunk of one segment: room for a result, as for an NFS READ, or an
 //! argument, as of a WRITE. A fast path with the same effect as `chunked`.
 
-use super::{
-    Requester,
-    outbound::{CallChunks, OpenWindow, Outbound, OutboundState, Role, Sent},
-    set_xid,
-};
+use super::set_xid;
 use crate::{
     app::{App, PeerId},
-    peer::{FabricLink, Link},
     shard::Shard,
+    state::{
+        FabricLink, Link, Requester,
+        outbound::{CallChunks, OpenWindow, Outbound, OutboundState, Role, Sent},
+    },
     work::Work,
 };
 use stag_pools::{Buf, Window, table::Key};

@@ -1,16 +1,15 @@
 //! Calls of ours that wait for a credit, a connection or send queue room (hop 1).
 
-use super::{
-    Requester,
-    outbound::{Outbound, OutboundState, Sent},
-};
 use crate::{
     app::{App, CallFault, Cx, Outcome, PeerId, Request, RequestItem, ResultRooms, Token},
     config::Config,
     core::Core,
-    peer::Peer,
     room::Room,
     shard::Shard,
+    state::{
+        Peer, Requester,
+        outbound::{Outbound, OutboundState, Sent},
+    },
 };
 use stag_pools::table::Walk;
 use stag_protocol::rpcrdma::Side;

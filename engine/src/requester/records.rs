@@ -1,9 +1,10 @@
 //! Calls of ours over TCP.
 
-use super::{outbound::OutboundState, set_xid};
+use super::set_xid;
 use crate::{
     app::{App, CallFault, PeerId},
     shard::Shard,
+    state::outbound::OutboundState,
 };
 use stag_pools::{Buf, table::Key};
 use stag_protocol::rpcrdma::Xid;

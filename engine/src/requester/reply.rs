@@ -1,14 +1,14 @@
 //! Replies to calls of ours, whatever the call offered: the second half of hop 10.
 
-use super::{
-    Requester,
-    long_reply::clear_behind,
-    outbound::{EndedCall, Outbound, OutboundState, ReplyMemory},
-};
+use super::long_reply::clear_behind;
 use crate::{
     app::{App, CallFault, Cx, Outcome, PeerId},
     room::Room,
     shard::Shard,
+    state::{
+        Requester,
+        outbound::{EndedCall, Outbound, OutboundState, ReplyMemory},
+    },
     work::Work,
 };
 use stag_pools::{Buf, Fenced, RemoteKey, table::Key};

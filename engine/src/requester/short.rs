@@ -1,15 +1,14 @@
 //! Calls of ours without chunks, with a header of a few words: most calls take this path.
 
-use super::{
-    Requester,
-    outbound::{Outbound, OutboundState},
-    set_xid,
-    written::WrittenRoom,
-};
+use super::set_xid;
 use crate::{
     call::Token,
     peer_view::PeerId,
     short_send::{SHORT_ROOM, ShortSend, send_short, send_written},
+    state::{
+        Requester, WrittenRoom,
+        outbound::{Outbound, OutboundState},
+    },
 };
 use stag_protocol::rpcrdma::{Connection, MessageType, Xid};
 use stag_verbs::{Provider, Qp};

@@ -1,13 +1,14 @@
 //! Start of calls of ours: chooses the path of each.
 
-use super::{
-    outbound::{Outbound, OutboundState},
-    short,
-};
+use super::short;
 use crate::{
     app::{App, PeerId},
-    peer::{FabricLink, Link},
     shard::Shard,
+    state::{
+        FabricLink, Link,
+        outbound::{Outbound, OutboundState},
+        room_kept,
+    },
 };
 use stag_pools::table::Key;
 use stag_protocol::rpcrdma::{Connection, Side};
@@ -139,13 +140,6 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         Start::Next
     }
-}
-
-/// Reserved entries of the send queue: every open window may need an invalidation of ours.
-#[inline]
-pub(crate) fn room_kept(connection: &Connection) -> usize {
-    let windows = if connection.calls_with_chunks() { Outbound::WINDOWS } else { 0 };
-    connection.calls().map_or(0, |credits| credits.in_flight() as usize) * windows
 }
 
 /// Returns true if [`room_needed`] is not above the whole send queue.

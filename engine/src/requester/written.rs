@@ -2,79 +2,18 @@
 //! ([`Cx::call_short`](crate::Cx::call_short)). Nearly all are sent before that returns. Their
 //! octets stay until the reply, because a call may be sent again.
 
-use super::{
-    Requester,
-    outbound::{Outbound, OutboundState, Sent},
-    start::has_room,
-};
+use super::start::has_room;
 use crate::{
     app::{App, CallFault, Cx, Outcome, PeerId, Token},
     config::HEAD_ROOM,
     core::Core,
-    cx::Action,
-    peer::{FabricLink, Link},
     shard::Shard,
-    short_send::{SHORT_ROOM, WRITTEN_MAX, SendsShort, ShortSend, send_written},
+    short_send::{SHORT_ROOM, SendsShort, ShortSend, send_written},
+    state::{Action, FabricLink, Link, Requester, WrittenCall, outbound::OutboundState},
 };
 use stag_pools::table::Key;
-use stag_protocol::rpcrdma::{MessageType, Xid};
-use stag_verbs::{Provider, Time};
-/// Room for such a message, after room for its header.
-pub(super) type WrittenRoom = [u8; SHORT_ROOM + WRITTEN_MAX];
-/// The room without a message.
-pub(super) const WRITTEN_ROOM: WrittenRoom = [0; SHORT_ROOM + WRITTEN_MAX];
-
-/// The next free entry, for a call whose message is being written.
-#[derive(Debug)]
-pub(crate) struct NextCall<'a> {
-    pub(crate) key: Key,
-    pub(crate) xid: Xid,
-    /// Room for its message.
-    pub(crate) room: &'a mut [u8],
-}
-
-/// A call whose message is in the room of the next entry.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WrittenCall {
-    /// That entry.
-    pub(crate) key: Key,
-    pub(crate) xid: Xid,
-    /// Octets of the message.
-    pub(crate) len: usize,
-    pub(crate) token: Token,
-    pub(crate) reply_max: usize,
-    pub(crate) deadline: Time,
-}
-
-impl Requester {
-    /// The entry for the next call; `None` if all are taken.
-    #[inline]
-    pub(crate) fn next_call(&mut self) -> Option<NextCall<'_>> {
-        let key = self.calls.next_key()?;
-        let xid = self.xids.fresh(key.index());
-        let (_, room) = self.written.get_mut(key.index())?.split_at_mut(SHORT_ROOM);
-        Some(NextCall { key, xid, room })
-    }
-
-    /// Stores the written call in its entry.
-    #[inline(always)]
-    fn insert_written(&mut self, peer: PeerId, written: WrittenCall, state: OutboundState) {
-        let WrittenCall { key, xid, len, token, reply_max, deadline } = written;
-        self.calls.insert_next(key, || Outbound {
-            peer,
-            token,
-            xid: Some(xid),
-            deadline,
-            state,
-            cancelled: false,
-            message: None,
-            written: len as u16,
-            sent: Sent::default(),
-            reply_max,
-            offers: None,
-        });
-    }
-}
+use stag_protocol::rpcrdma::MessageType;
+use stag_verbs::Provider;
 
 impl Core {
     /// Sends the call at once, if there is a connection and a credit for it, and no other call

@@ -1,12 +1,11 @@
 //! Replies to calls of peers: chooses the path of each (hop 10).
 
-use super::inbound::InboundState;
 use crate::{
     account::SMALL_MAX,
     app::{Answer, App, CallId},
-    peer::Link,
     shard::Shard,
     stage_times::Stage,
+    state::{Link, inbound::InboundState},
 };
 use stag_pools::Buf;
 use stag_verbs::Provider;

@@ -1,13 +1,15 @@
 //! Calls of peers of any form: their table entry, and their path to the app (hop 7).
 
-use super::inbound::{Inbound, InboundState, Missing};
 use crate::{
     account::SMALL_MAX,
     app::{Answer, App, Call, CallId, Cx, PeerId},
     item::Pulled,
-    peer::Sender,
     shard::Shard,
     stage_times::Stage,
+    state::{
+        Sender,
+        inbound::{Inbound, InboundState, Missing},
+    },
     stats::Forms,
 };
 use stag_pools::{Buf, table::Key};

@@ -2,13 +2,13 @@
 
 use super::{calls::count_form, one_chunk::OneChunk, pull::remote};
 use crate::{
-    bulk::Bulk,
     app::{Answer, AnswerItem, App, PeerId},
+    bulk::Bulk,
     config::HEAD_ROOM,
     payload::insert_parts,
-    requester::room_kept,
     shard::Shard,
     stage_times::Stage,
+    state::room_kept,
     work::Work,
 };
 use stag_pools::{Buf, Extent, RemoteKey, table::Key};
@@ -30,7 +30,7 @@ pub(super) struct Answered {
     empty: Option<&'static ChunkLists>,
 }
 
-/// A reply whose chunks are pushed. Its lists are [`Responder::returned`](super::Responder).
+/// A reply whose chunks are pushed. Its lists are [`Responder::returned`](crate::state::Responder).
 #[derive(Debug)]
 pub(super) struct WrittenReply {
     pub(super) header: Header,

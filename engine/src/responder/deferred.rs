@@ -1,18 +1,17 @@
 //! Replies, errors and calls that wait for memory or room, and the end of peers that hold memory
 //! for too long.
 
-use super::{
-    inbound::{InboundState, Missing, Unsent},
-    line::Wait,
-};
 use crate::{
-    bulk::Bulk,
     account::{GRACE, GRACE_MIN, SMALL_MAX},
     app::{Answer, App, PeerId},
+    bulk::Bulk,
     core::Core,
     memory::Lane,
-    peer::Link,
     shard::Shard,
+    state::{
+        Link, Wait,
+        inbound::{InboundState, Missing, Unsent},
+    },
 };
 use stag_pools::table::{Key, Walk};
 use stag_protocol::rpcrdma::Side;

@@ -1,18 +1,18 @@
 //! Calls with one chunk of one segment, as of NFS READ and WRITE, and their replies: most calls
 //! that are not short. A fast path with the same effect as `chunked`.
 
-use super::{
-    chunked::{Answered, WrittenReply, push_all},
-    inbound::{Inbound, InboundState},
-};
+use super::chunked::{Answered, WrittenReply, push_all};
 use crate::{
-    bulk::Bulk,
     app::{Answer, App},
+    bulk::Bulk,
     item::Pulled,
-    peer::Sender,
-    requester::room_kept,
     shard::Shard,
     stage_times::Stage,
+    state::{
+        Sender,
+        inbound::{Inbound, InboundState},
+        room_kept,
+    },
     work::Work,
 };
 use stag_pools::{Buf, RemoteKey};

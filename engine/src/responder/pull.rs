@@ -1,18 +1,18 @@
 //! Calls with Read chunks: hop 8 of a call's life.
 
-use super::{
-    deferred::MemoryNeed,
-    inbound::{InboundState, Missing},
-};
+use super::deferred::MemoryNeed;
 use crate::{
     account::SMALL_MAX,
     app::{App, PeerId},
     item::Pulled,
     memory::Lane,
-    peer::{FabricLink, Link, Sender},
-    requester::room_kept,
     shard::Shard,
     stage_times::Stage,
+    state::{
+        FabricLink, Link, Sender,
+        inbound::{InboundState, Missing},
+        room_kept,
+    },
     work::Work,
 };
 use stag_pools::{Buf, RemoteKey, table::Key};

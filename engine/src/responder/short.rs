@@ -1,17 +1,16 @@
 //! Calls of peers and replies without chunks, with a header of a few words: most calls and replies.
 
-use super::{
-    Responder,
-    inbound::{FreshCall, Inbound, InboundState},
-};
 use crate::{
     app::{App, Call, CallId, Cx, PeerId},
     core::Core,
     item::Pulled,
-    peer::{FabricLink, Link, Peer, Sender},
     shard::Shard,
     short_send::{SHORT_ROOM, SendsShort, ShortSend, send_short, send_written},
     stage_times::Stage,
+    state::{
+        FabricLink, Link, Peer, Responder, Sender,
+        inbound::{FreshCall, Inbound, InboundState},
+    },
 };
 use stag_pools::{Buf, table::Key};
 use stag_protocol::{

@@ -6,9 +6,8 @@ use crate::{
     account::SMALL_MAX,
     app::{App, PeerId},
     memory::Lane,
-    peer::Link,
-    responder::Wait,
     shard::Shard,
+    state::{Link, Wait},
     tcp::{Role, Stream},
 };
 use stag_pools::{Buf, table::Key};

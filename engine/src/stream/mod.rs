@@ -15,8 +15,8 @@ mod tls;
 use crate::{
     app::{App, ConnectLimit, Over, PeerId},
     item::Pulled,
-    peer::{Link, Sender},
     shard::Shard,
+    state::{Link, Sender},
     tcp::{CALLS_MAX, CallSecurity, Role, Source, Stream, gather},
 };
 use rustix::{event::epoll, net::sockopt};

@@ -11,7 +11,7 @@ use super::{
     socket,
     tls::{CIPHER_LEN, StreamTls},
 };
-use crate::{peer_view::PeerId, config::Config, stats::StreamStats};
+use crate::{config::Config, peer_view::PeerId, stats::StreamStats};
 use rustix::{
     event::epoll,
     fd::{AsFd, BorrowedFd, OwnedFd},

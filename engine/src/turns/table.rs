@@ -1,44 +1,10 @@
 //! The accounts of a shard: of its connections, and of hosts of other shards.
 
-use super::{
-    ActiveHost, ActivePayer, COST_MAX, ClientHost, Meter, Payer, Remotes, TurnAccount, Turns,
-};
-use crate::peers::Peers;
+use super::COST_MAX;
+use crate::state::{ActivePayer, ClientHost, Payer, Peers, TurnAccount, Turns};
 use stag_verbs::Time;
-use std::sync::Arc;
 
 impl Turns {
-    /// Accounts for this number of peers.
-    pub(crate) fn new(meter: Option<Arc<dyn Meter>>, peers: usize) -> Self {
-        Self {
-            meter,
-            active: Vec::with_capacity(peers + Remotes::MAX),
-            hosts: Vec::with_capacity(peers + Remotes::MAX),
-            count: 0,
-            latest: None,
-            latest_qp: None,
-            latest_remote: None,
-            is_metered: false,
-            metered_until: Time(0),
-            floor: 0,
-            mark: Time(0),
-            begun: Time(0),
-            has_served: false,
-            passers: TurnAccount::default(),
-            remotes: Remotes::new(),
-        }
-    }
-
-    /// Returns true while calls are measured.
-    #[inline(always)]
-    pub(crate) const fn are_metered(&self) -> bool {
-        self.is_metered
-    }
-
-    pub(super) fn clock(&self) -> Time {
-        self.meter.as_ref().map_or(self.mark, |meter| meter.now())
-    }
-
     /// The account of a payer.
     pub(super) fn account<'a>(
         &'a mut self,
@@ -64,11 +30,6 @@ impl Turns {
         }
     }
 
-    /// The accounts that several callers share. They are never active.
-    pub(super) const fn shared(&self) -> [TurnAccount; 2] {
-        [self.passers, self.remotes.others]
-    }
-
     /// The host of a payer; none if its connection is gone.
     pub(super) fn host_of(&self, peers: &Peers, payer: Payer) -> Option<ClientHost> {
         match payer {
@@ -78,36 +39,6 @@ impl Turns {
             Payer::Passers => None,
             Payer::Remote(place) => self.remotes.get(place).map(|known| known.host),
         }
-    }
-
-    /// Adds an account to the active ones.
-    pub(super) fn activate(&mut self, payer: Payer, host: ClientHost) -> u32 {
-        let is_it = |known: &ActiveHost| known.connections > 0 && known.host == host;
-        let free = |known: &ActiveHost| known.connections == 0;
-        let place = self.hosts.iter().position(is_it);
-        let place = place.or_else(|| self.hosts.iter().position(free)).unwrap_or_else(|| {
-            self.hosts.push(ActiveHost { host, connections: 0 });
-            self.hosts.len() - 1
-        });
-        if let Some(known) = self.hosts.get_mut(place) {
-            self.count += usize::from(known.connections == 0);
-            *known = ActiveHost { host, connections: known.connections + 1 };
-        }
-        self.active.push(ActivePayer { payer, host: place as u32 });
-        place as u32
-    }
-
-    pub(super) fn deactivate(hosts: &mut [ActiveHost], count: &mut usize, host: u32) {
-        if let Some(known) = hosts.get_mut(host as usize) {
-            known.connections = known.connections.saturating_sub(1);
-            *count -= usize::from(known.connections == 0);
-        }
-    }
-
-    /// The number of active connections of a host, by which its time is multiplied.
-    pub(super) fn weight(&self, host: Option<u32>) -> u64 {
-        let known = host.and_then(|host| self.hosts.get(host as usize));
-        known.map_or(1, |known| known.connections.max(1).into())
     }
 
     /// Charges the idle time since the latest measured pass to the connections that were waited

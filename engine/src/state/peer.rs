@@ -1,17 +1,18 @@
-//! One peer: its link, and one part for each role, whose fields are private to that role's folder.
+//! One peer: its link, and one part for each role.
 
-use crate::{
-    peer_view::PeerId,
-    options::PeerOptions,
-    pass::PassShare,
-    peers::{GrantUse, Life, Standing},
+use super::{
+    crowd::PassShare,
+    grant_use::GrantUse,
+    life::{Life, Standing},
+    peer_options::PeerOptions,
     requester::PeerCalls,
     responder::Served,
     turns::TurnAccount,
 };
+use crate::peer_view::PeerId;
 use stag_pools::table::Key;
 use stag_protocol::rpcrdma::{Connection, Side};
-use stag_verbs::{PeerAddress, Qp, Time};
+use stag_verbs::{Cause, PeerAddress, Qp, Time};
 
 /// One peer. The parts that each short call needs are adjacent: with many peers none of them is in
 /// a cache when a call comes, and each cache line costs a miss. A call of ours touches only the
@@ -80,6 +81,106 @@ impl Peer {
             share: PassShare::default(),
             turn: TurnAccount::default(),
         }
+    }
+}
+
+impl Peer {
+    /// Returns true if the peer accepts calls.
+    #[inline]
+    pub(crate) const fn is_ready(&self) -> bool {
+        self.standing.ready
+    }
+
+    /// The ID by which the app knows the peer: `own` unless its name went to another connection.
+    #[inline]
+    pub(crate) fn known_as(&self, own: PeerId) -> PeerId {
+        if self.standing.is_succeeded { self.life.successor.unwrap_or(own) } else { own }
+    }
+
+    /// Transfers the name of this peer, and its calls, to `successor`.
+    pub(crate) const fn give_way(&mut self, successor: PeerId) {
+        (self.life.successor, self.standing.is_succeeded) = (Some(successor), true);
+    }
+
+    /// Records that calls wait for the peer.
+    #[inline]
+    pub(crate) const fn note_waiting(&mut self) {
+        self.standing.may_wait = true;
+    }
+
+    /// Returns true if a call waits for a credit, or for the connection.
+    #[inline]
+    pub(crate) fn has_waiting(&mut self) -> bool {
+        self.standing.may_wait && {
+            self.standing.may_wait = self.calls.is_waiting();
+            self.standing.may_wait
+        }
+    }
+
+    /// Returns true if a call can be sent to this peer without waiting for another call.
+    #[inline]
+    pub(crate) fn takes_calls_at_once(&mut self) -> bool {
+        self.standing.ready && !self.standing.is_succeeded && !self.has_waiting()
+    }
+
+    /// Records that the app has been notified of this peer.
+    pub(crate) const fn set_up(&mut self) {
+        self.life.up = true;
+    }
+
+    /// Returns true if the app has been notified of this peer.
+    pub(crate) const fn is_up(&self) -> bool {
+        self.life.up
+    }
+
+    /// Records a reply of the peer: its connection works.
+    #[inline]
+    pub(crate) const fn note_reply(&mut self) {
+        self.standing.attempts = 0;
+    }
+
+    /// Returns true if we are ending its connection for a reason.
+    pub(crate) const fn is_ending(&self) -> bool {
+        self.life.ending.is_some()
+    }
+
+    /// Records our reason for ending its connection.
+    pub(crate) const fn end_because(&mut self, cause: Cause) {
+        self.life.ending = Some(cause);
+    }
+
+    /// Takes our reason for ending the connection that is over.
+    pub(crate) const fn take_ending(&mut self) -> Option<Cause> {
+        self.life.ending.take()
+    }
+
+    /// Exchanges all state that belongs to the connection and not to the peer.
+    pub(crate) fn exchange_connection(&mut self, with: &mut Self) {
+        use std::mem::swap;
+        swap(&mut self.link, &mut with.link);
+        swap(&mut self.share, &mut with.share);
+        swap(&mut self.address, &mut with.address);
+        swap(&mut self.life.promised, &mut with.life.promised);
+        swap(&mut self.options, &mut with.options);
+        swap(&mut self.served, &mut with.served);
+        swap(&mut self.grant, &mut with.grant);
+        swap(&mut self.life.ending, &mut with.life.ending);
+        swap(&mut self.standing.ready, &mut with.standing.ready);
+        swap(&mut self.life.up, &mut with.life.up);
+    }
+}
+
+impl Peer {
+    /// Queues a call after all others.
+    pub(crate) fn wait_last(&mut self, call: Key) {
+        self.calls.waiting.push_back(call);
+        self.note_waiting();
+    }
+
+    /// Queues a call before all others.
+    pub(crate) fn wait_first(&mut self, call: Key) {
+        self.calls.waiting.push_front(call);
+        self.note_waiting();
     }
 }
 

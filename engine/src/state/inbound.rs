@@ -9,58 +9,58 @@ use stag_verbs::Time;
 /// that only some calls need are stored elsewhere.
 #[derive(Debug)]
 pub(crate) struct Inbound {
-    pub(super) peer: PeerId,
-    pub(super) xid: Xid,
-    pub(super) state: InboundState,
+    pub(crate) peer: PeerId,
+    pub(crate) xid: Xid,
+    pub(crate) state: InboundState,
     /// Its header named chunks in [`Responder::lists`](super::Responder).
-    pub(super) has_lists: bool,
+    pub(crate) has_lists: bool,
     /// Time of the pass that received it.
-    pub(super) came_at: Time,
+    pub(crate) came_at: Time,
     /// Until it is dispatched, and only if there are chunks to pull.
-    pub(super) fabric: Option<Box<FabricCall>>,
+    pub(crate) fabric: Option<Box<FabricCall>>,
 }
 
 /// A call without chunks that the app is serving. If it is answered at once, it needs no table
 /// entry.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FreshCall {
+pub(crate) struct FreshCall {
     /// Its ID: the next key of the table.
-    pub(super) key: Key,
-    pub(super) peer: PeerId,
-    pub(super) xid: Xid,
+    pub(crate) key: Key,
+    pub(crate) peer: PeerId,
+    pub(crate) xid: Xid,
 }
 
 /// A call whose chunks are pulled.
 #[derive(Debug)]
-pub(super) struct FabricCall {
-    pub(super) header: Header,
-    pub(super) payload_at: usize,
-    pub(super) message: Option<Buf>,
-    pub(super) pull: Pull,
+pub(crate) struct FabricCall {
+    pub(crate) header: Header,
+    pub(crate) payload_at: usize,
+    pub(crate) message: Option<Buf>,
+    pub(crate) pull: Pull,
     /// The pulled octets, by index in `pull.chunks()`.
-    pub(super) chunks: [Option<Buf>; READS_MAX],
+    pub(crate) chunks: [Option<Buf>; READS_MAX],
     /// Completed Reads.
-    pub(super) pulled: usize,
+    pub(crate) pulled: usize,
     /// Time of arrival.
-    pub(super) since: Time,
+    pub(crate) since: Time,
     /// Octets of memory that the peer holds while its Reads are in flight.
-    pub(super) held: u64,
+    pub(crate) held: u64,
     /// Octets of memory that its reply may take.
-    pub(super) expected: u64,
+    pub(crate) expected: u64,
 }
 
 /// A reply that could not be sent yet.
 #[derive(Debug)]
-pub(super) struct Unsent {
-    pub(super) call: Key,
-    pub(super) answer: Answer,
+pub(crate) struct Unsent {
+    pub(crate) call: Key,
+    pub(crate) answer: Answer,
     /// Octets that its peer is charged because the reply waits, beyond the charge for its size.
-    pub(super) held: u64,
+    pub(crate) held: u64,
 }
 
 /// The event that a call of a peer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum InboundState {
+pub(crate) enum InboundState {
     /// Memory or send queue room for its Reads, or its peer's share for its reply.
     AwaitSink,
     /// The octets of the peer's memory that its Reads pull.
@@ -106,7 +106,7 @@ impl Default for FabricCall {
 impl Inbound {
     /// A call without chunks, which goes to the app at once.
     #[inline]
-    pub(super) const fn whole(peer: PeerId, xid: Xid, came_at: Time) -> Self {
+    pub(crate) const fn whole(peer: PeerId, xid: Xid, came_at: Time) -> Self {
         let state = InboundState::AwaitAnswer;
         Self { peer, xid, state, has_lists: false, came_at, fabric: None }
     }

@@ -32,29 +32,29 @@ impl From<PeerId> for TurnHolder {
 
 /// A host of other shards, and its account.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RemoteHost {
-    pub(super) host: ClientHost,
-    pub(super) account: TurnAccount,
+pub(crate) struct RemoteHost {
+    pub(crate) host: ClientHost,
+    pub(crate) account: TurnAccount,
 }
 
 /// The hosts with recent calls.
 #[derive(Debug)]
-pub(super) struct Remotes {
+pub(crate) struct Remotes {
     hosts: Vec<RemoteHost>,
     /// The shared account of further hosts while all entries are in use.
-    pub(super) others: TurnAccount,
+    pub(crate) others: TurnAccount,
 }
 
 impl Remotes {
     /// Hosts with accounts of their own. All others share one.
-    pub(super) const MAX: usize = 64;
+    pub(crate) const MAX: usize = 64;
 
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { hosts: Vec::with_capacity(Self::MAX), others: TurnAccount::default() }
     }
 
     /// The index of a caller's host, which may replace one without work.
-    pub(super) fn place_of(&mut self, caller: RemoteCaller, pass: u64) -> usize {
+    pub(crate) fn place_of(&mut self, caller: RemoteCaller, pass: u64) -> usize {
         let simulated = ClientHost::Remote(caller.shard, caller.peer);
         let host = ClientHost::of(caller.from, simulated);
         if let Some(place) = self.hosts.iter().position(|known| known.host == host) {
@@ -75,11 +75,11 @@ impl Remotes {
     }
 
     /// The host at an index; none for the shared account.
-    pub(super) fn get(&self, place: usize) -> Option<RemoteHost> {
+    pub(crate) fn get(&self, place: usize) -> Option<RemoteHost> {
         self.hosts.get(place).copied()
     }
 
-    pub(super) fn account(&mut self, place: usize) -> &mut TurnAccount {
+    pub(crate) fn account(&mut self, place: usize) -> &mut TurnAccount {
         match self.hosts.get_mut(place) {
             Some(known) => &mut known.account,
             None => &mut self.others,

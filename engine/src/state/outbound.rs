@@ -8,31 +8,31 @@ use crate::{
     spare::Spare,
 };
 use stag_pools::{Buf, Extent, Fenced, RemoteKey};
-use stag_protocol::rpcrdma::{Xid, responder::ITEMS_MAX};
+use stag_protocol::rpcrdma::{Connection, Xid, responder::ITEMS_MAX};
 use stag_verbs::{Cause, FabricFault, Time};
 
 /// A call of ours, with its message, item and result, except while the provider has them.
 #[derive(Debug)]
 pub(crate) struct Outbound {
-    pub(super) peer: PeerId,
-    pub(super) token: Token,
+    pub(crate) peer: PeerId,
+    pub(crate) token: Token,
     /// Chosen when the call is sent for the first time, or when it is written directly into the
     /// send buffer; the same when it is sent again (RFC 8166 §4.2.1).
-    pub(super) xid: Option<Xid>,
-    pub(super) deadline: Time,
-    pub(super) state: OutboundState,
+    pub(crate) xid: Option<Xid>,
+    pub(crate) deadline: Time,
+    pub(crate) state: OutboundState,
     /// The app cancelled the call.
-    pub(super) cancelled: bool,
+    pub(crate) cancelled: bool,
     /// The RPC message; the provider holds it from the Send until its completion. None for a call
     /// that was written directly into the send buffer.
-    pub(super) message: Option<Buf>,
+    pub(crate) message: Option<Buf>,
     /// Octets of such a written message; zero if there is none.
-    pub(super) written: u16,
-    pub(super) sent: Sent,
-    pub(super) reply_max: usize,
+    pub(crate) written: u16,
+    pub(crate) sent: Sent,
+    pub(crate) reply_max: usize,
     /// Only for a call with an item, or with room for a result or a long reply, or one that has
     /// ended but is not reported to the app yet.
-    pub(super) offers: Option<Box<CallChunks>>,
+    pub(crate) offers: Option<Box<CallChunks>>,
 }
 
 // An entry is moved when a call begins and when it ends.
@@ -40,42 +40,42 @@ const _: () = assert!(size_of::<Outbound>() <= 128);
 
 /// An ended call: the parts that the app gets.
 #[derive(Debug)]
-pub(super) struct EndedCall {
-    pub(super) peer: PeerId,
-    pub(super) token: Token,
-    pub(super) cancelled: bool,
-    pub(super) offers: Option<Box<CallChunks>>,
+pub(crate) struct EndedCall {
+    pub(crate) peer: PeerId,
+    pub(crate) token: Token,
+    pub(crate) cancelled: bool,
+    pub(crate) offers: Option<Box<CallChunks>>,
 }
 
 /// The parts of a call of ours that may travel in chunks.
 #[derive(Debug, Default)]
 pub(crate) struct CallChunks {
     /// Octets of the message in front of the item.
-    pub(super) position: Option<usize>,
-    pub(super) item: Option<Buf>,
+    pub(crate) position: Option<usize>,
+    pub(crate) item: Option<Buf>,
     /// The item while it is sent over TCP.
-    pub(super) shared: Option<Extent>,
-    pub(super) result: Option<Buf>,
+    pub(crate) shared: Option<Extent>,
+    pub(crate) result: Option<Buf>,
     /// The result rooms in it, each a Write chunk, if there are several.
-    pub(super) rooms: Option<ResultRooms>,
+    pub(crate) rooms: Option<ResultRooms>,
     /// Windows that are not fenced yet.
-    pub(super) windows: [Option<OpenWindow>; Outbound::WINDOWS],
-    pub(super) reply_room: Option<Buf>,
+    pub(crate) windows: [Option<OpenWindow>; Outbound::WINDOWS],
+    pub(crate) reply_room: Option<Buf>,
     /// Octets that came in the Write chunk, according to the reply.
-    pub(super) written: usize,
+    pub(crate) written: usize,
     /// The same for each of several Write chunks.
-    pub(super) written_each: [u32; ITEMS_MAX],
+    pub(crate) written_each: [u32; ITEMS_MAX],
     /// Octets at the beginning of the result's room, and of the reply's, that hold no data of an
     /// earlier owner ([`Fenced::filled`]).
-    pub(super) result_filled: usize,
-    pub(super) reply_filled: usize,
-    pub(super) reply: Option<ReplyMemory>,
+    pub(crate) result_filled: usize,
+    pub(crate) reply_filled: usize,
+    pub(crate) reply: Option<ReplyMemory>,
 }
 
 impl CallChunks {
     /// Records the octets that came in each of several Write chunks, and returns the number of
     /// chunks without any.
-    pub(super) fn note_written(&mut self, rooms: ResultRooms, written: &[u64]) -> u64 {
+    pub(crate) fn note_written(&mut self, rooms: ResultRooms, written: &[u64]) -> u64 {
         let mut unused = 0;
         for (to, from) in self.written_each.iter_mut().zip(written) {
             *to = u32::try_from(*from).unwrap_or(0);
@@ -88,25 +88,25 @@ impl CallChunks {
 
 /// The changes made to the message while it is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sent {
+pub(crate) struct Sent {
     /// Octets of transport header in front of it.
-    pub(super) header_len: u32,
+    pub(crate) header_len: u32,
     /// Octets of the item, with its padding, that were inserted.
-    pub(super) inserted: u32,
+    pub(crate) inserted: u32,
     /// The message travels in a chunk; only a header is sent.
-    pub(super) long: bool,
+    pub(crate) long: bool,
 }
 
 /// A window of a call of ours that is not fenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct OpenWindow {
-    pub(super) key: RemoteKey,
-    pub(super) role: Role,
+pub(crate) struct OpenWindow {
+    pub(crate) key: RemoteKey,
+    pub(crate) role: Role,
 }
 
 /// The role of a window of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(crate) enum Role {
     /// The argument.
     Item,
     /// The whole call message.
@@ -119,7 +119,7 @@ pub(super) enum Role {
 
 /// The end of a call of ours.
 #[derive(Debug)]
-pub(super) enum ReplyMemory {
+pub(crate) enum ReplyMemory {
     /// The RPC message follows the header in a receive.
     Inline { message: Buf, payload_at: usize },
     /// The RPC message is in the reply room, with this many octets.
@@ -130,7 +130,7 @@ pub(super) enum ReplyMemory {
 
 /// The event that a call of ours waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OutboundState {
+pub(crate) enum OutboundState {
     /// A credit, and a connection.
     AwaitCredit,
     /// The reply.
@@ -151,7 +151,7 @@ impl Outbound {
     pub(crate) const WINDOWS: usize = CALL_WINDOWS;
 
     /// Stores a fenced window's buffer in its place. It is returned if the call has no such window.
-    pub(super) fn fence(&mut self, fenced: Fenced) -> Result<(), Fenced> {
+    pub(crate) fn fence(&mut self, fenced: Fenced) -> Result<(), Fenced> {
         let (key, filled, is_doubtful) = (fenced.key(), fenced.filled(), fenced.is_doubtful());
         let Some(offers) = &mut self.offers else { return Err(fenced) };
         let window =
@@ -177,13 +177,13 @@ impl Outbound {
     }
 
     /// Returns true if the message is present, so that it can be sent again.
-    pub(super) const fn has_message(&self) -> bool {
+    pub(crate) const fn has_message(&self) -> bool {
         self.message.is_some() || self.written > 0
     }
 
     /// Octets of the message, if it is present.
     #[inline]
-    pub(super) fn message_len(&self) -> Option<usize> {
+    pub(crate) fn message_len(&self) -> Option<usize> {
         match self.written {
             0 => self.message.as_ref().map(|message| message.len()),
             len => Some(len.into()),
@@ -191,25 +191,32 @@ impl Outbound {
     }
 
     #[inline]
-    pub(super) fn is_fenced(&self) -> bool {
+    pub(crate) fn is_fenced(&self) -> bool {
         self.offers.as_ref().is_none_or(|offers| offers.windows.iter().all(Option::is_none))
     }
 
     /// Returns true if the outcome of the call is known.
     #[inline]
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.offers.as_ref().is_some_and(|offers| offers.reply.is_some())
     }
 
     /// Records the outcome of the call, unless it has one.
-    pub(super) fn end(&mut self, reply: ReplyMemory, spare: &mut Spare<CallChunks>) {
+    pub(crate) fn end(&mut self, reply: ReplyMemory, spare: &mut Spare<CallChunks>) {
         self.offers.get_or_insert_with(|| spare.take()).reply.get_or_insert(reply);
     }
 
     /// The windows that are not fenced.
-    pub(super) fn windows(&self) -> [Option<OpenWindow>; Self::WINDOWS] {
+    pub(crate) fn windows(&self) -> [Option<OpenWindow>; Self::WINDOWS] {
         self.offers.as_ref().map_or([None; Self::WINDOWS], |offers| offers.windows)
     }
+}
+
+/// Reserved entries of the send queue: every open window may need an invalidation of ours.
+#[inline]
+pub(crate) fn room_kept(connection: &Connection) -> usize {
+    let windows = if connection.calls_with_chunks() { Outbound::WINDOWS } else { 0 };
+    connection.calls().map_or(0, |credits| credits.in_flight() as usize) * windows
 }
 
 #[cfg(test)]
