@@ -4,15 +4,14 @@
 use crate::{
     Iwarp, IwarpAddress,
     conn::{IwarpShared, IwarpState, host as host_of},
-    sock::{self, Ready},
+    rnic::LISTENERS,
+    sock::{self, Ready, fault},
 };
 use rustix::io::Errno;
 use stag_pools::table::Key;
 use stag_verbs::{FabricFault, Time};
-use std::{io, os::fd::OwnedFd};
+use std::os::fd::OwnedFd;
 
-/// Maximum of addresses that one shard listens at.
-pub(crate) const LISTENERS: usize = 16;
 /// Peers accepted from one listener before others have their turn.
 const ACCEPTS: usize = 16;
 /// Upper half of a listener's epoll ID, which distinguishes it from connections: a connection's key
@@ -111,13 +110,5 @@ impl Iwarp {
         for (index, listener) in self.listeners.iter().enumerate() {
             epoll.modify(listener, LISTENER_ID | index as u64, interest, stats);
         }
-    }
-}
-
-/// Converts an error; lack of descriptors is a limit of ours.
-pub(crate) fn fault(error: &io::Error) -> FabricFault {
-    match Errno::from_io_error(error) {
-        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS) => FabricFault::Exhausted,
-        _ => FabricFault::from(error),
     }
 }

@@ -6,9 +6,8 @@
 
 use crate::{
     conn::{IwarpConn, IwarpLink, IwarpShared, IwarpState, terminate},
-    rx,
-    sock::{self, SocketResult},
-    tx,
+    sock,
+    transmit::RTR_TOKEN,
 };
 use stag_protocol::iwarp::{
     rdmap::{self, Terminated, Violation},
@@ -16,10 +15,6 @@ use stag_protocol::iwarp::{
 };
 use stag_verbs::soft::Landing;
 use stag_verbs::{Cause, Event, FabricFault, Status};
-
-/// Reads after a reset, each of at least one octet: far more than are needed for octets that the
-/// peer sent before.
-const DRAIN_READS: usize = 64;
 
 /// Handles a violation by the peer: the Terminate is the last thing we send. The caller flushes.
 pub(crate) fn violate(conn: &mut IwarpConn, shared: &mut IwarpShared, violation: Violation) {
@@ -41,7 +36,7 @@ pub(crate) fn terminated(conn: &mut IwarpConn, shared: &mut IwarpShared, message
     if let Some(link) = &mut conn.link {
         shared.crc_losers.note(link.peer, message.cause, conn.peer);
         let blamed = link.stream.blamed_read(message).or_else(|| oldest_read(link, message.cause));
-        let seq = blamed.map(|read| read.token).filter(|token| *token != tx::RTR_TOKEN);
+        let seq = blamed.map(|read| read.token).filter(|token| *token != RTR_TOKEN);
         let status =
             if is_access(message.cause) { Status::RemoteAccess } else { Status::RemoteOperation };
         link.blamed = seq.map(|seq| (seq, status));
@@ -81,31 +76,6 @@ pub(crate) fn finished(conn: &mut IwarpConn, shared: &mut IwarpShared) {
     conn.state = IwarpState::Dead;
 }
 
-/// Handles a broken connection. Octets that the peer sent before may still be in the socket. A
-/// Terminate among them is the better cause.
-// RFC 5041 §3 [5041-2]: an accepted segment is transferred, or an error reported
-// RFC 5044 §8 [5044-55]: the end or loss of the TCP connection is reported
-pub(crate) fn broken(conn: &mut IwarpConn, shared: &mut IwarpShared, fault: FabricFault) {
-    for _ in 0..DRAIN_READS {
-        if !conn.is_established() || conn.is_stalled {
-            break;
-        }
-        match rx::fetch(conn, shared) {
-            fetched @ SocketResult::Octets(_) => rx::use_fetched(conn, shared, fetched),
-            _ => break,
-        }
-    }
-    if !conn.is_established() && conn.is_live() && !conn.is_terminating() {
-        shared.stats.handshakes.lost += 1;
-    }
-    let cause = match &conn.state {
-        IwarpState::AwaitTerminateSent { cause } => *cause,
-        _ => Cause::Fabric(fault),
-    };
-    end(conn, shared, cause);
-    conn.state = IwarpState::Dead;
-}
-
 /// Ends the connection, sends our FIN, and keeps the socket open for a while.
 pub(crate) fn end_gently(conn: &mut IwarpConn, shared: &mut IwarpShared, cause: Cause) {
     // RFC 5040 §7 [5040-50]: an error ends the stream and closes its connection
@@ -123,7 +93,7 @@ pub(crate) fn end_now(conn: &mut IwarpConn, shared: &mut IwarpShared, cause: Cau
 }
 
 /// Returns all resources and reports the end, once. The caller decides what happens to the socket.
-fn end(conn: &mut IwarpConn, shared: &mut IwarpShared, cause: Cause) {
+pub(crate) fn end(conn: &mut IwarpConn, shared: &mut IwarpShared, cause: Cause) {
     if !conn.is_live() {
         return;
     }

@@ -1,14 +1,12 @@
 //! Connection set-up: TCP, then MPA Request and Reply (RFC 5044 §7.1, RFC 6581).
 
 use crate::{
-    Iwarp, IwarpAddress,
-    accept::fault,
-    close,
+    Iwarp, IwarpAddress, close,
     config::FpduMax,
-    conn::{IwarpConn, IwarpLink, IwarpShared, IwarpState, Stream},
-    rx, siw,
-    sock::{self, SocketResult},
-    tx::Transmit,
+    conn::{IwarpConn, IwarpLink, IwarpShared, IwarpState},
+    siw,
+    sock::{self, SocketResult, fault},
+    transmit::{Stream, Transmit},
 };
 use rustix::io::Errno;
 use stag_protocol::iwarp::{
@@ -76,8 +74,9 @@ fn send_frame(conn: &mut IwarpConn, shared: &mut IwarpShared, frame: &[u8]) {
     }
 }
 
-/// Handles set-up octets.
-pub(crate) fn frame(conn: &mut IwarpConn, shared: &mut IwarpShared) {
+/// Handles set-up octets. Returns true if the connection is established, so that the rest of its
+/// input is FPDUs: siw may send directly after its Reply.
+pub(crate) fn frame(conn: &mut IwarpConn, shared: &mut IwarpShared) -> bool {
     match conn.state {
         // RFC 5044 §7.1.2 [5044-46]: a responder waits for a whole, valid Request
         IwarpState::AwaitRequest => request(conn, shared),
@@ -89,6 +88,7 @@ pub(crate) fn frame(conn: &mut IwarpConn, shared: &mut IwarpShared) {
             close::end_now(conn, shared, Cause::Handshake);
         }
     }
+    conn.may_send()
 }
 
 fn request(conn: &mut IwarpConn, shared: &mut IwarpShared) {
@@ -197,8 +197,6 @@ fn reply(conn: &mut IwarpConn, shared: &mut IwarpShared) {
             }
             conn.wants_flush = true; // the indication
             shared.emit(Event::Established { qp: conn.qp });
-            // siw may send directly after its Reply.
-            rx::use_input(conn, shared);
         }
         Ok(Outcome::Rejected(..)) => {
             shared.stats.handshakes.rejected += 1;

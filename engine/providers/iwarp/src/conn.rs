@@ -1,15 +1,15 @@
 //! One connection: its socket, its state, and the state shared with the others of its shard.
 
 use crate::{
-    config::READS_MAX,
-    rx::Arrival,
-    siw::CrcLosers,
+    IwarpConfig,
+    arrival::Arrival,
+    crc_losers::CrcLosers,
     sock::{Epoll, Ready},
     stats::IwarpStats,
-    tx::{Fpdu, Transmit},
+    transmit::{Fpdu, Stream, Transmit},
 };
-use stag_pools::{Windows, prefetch_lines, table::Key};
-use stag_protocol::iwarp::{fpdu, mpa, rdmap, stream};
+use stag_pools::{AccessViolation, Windows, prefetch_lines, table::Key};
+use stag_protocol::iwarp::{ddp, fpdu, mpa, rdmap, stream::TaggedFault};
 use stag_verbs::soft::{Landing, Receives, SendQueue, Work};
 use stag_verbs::{Cause, Event, Layer, Qp, Status, Terminate, Time};
 use std::{
@@ -19,6 +19,14 @@ use std::{
     os::fd::OwnedFd,
     time::Duration,
 };
+
+/// Octets of the buffer for large reads.
+pub(crate) const STAGING: usize = 256 << 10;
+/// Octets of the shortest FPDU that begins a message: length, untagged header, CRC, a multiple of
+/// four.
+pub(crate) const SEND_FPDU_MIN: usize = fpdu::fpdu_len(ddp::UNTAGGED_LEN as u16);
+
+const _: () = assert!(STAGING >= 2 * fpdu::FPDU_MAX);
 
 /// State of a connection, named by the event that it awaits.
 #[derive(Debug)]
@@ -48,9 +56,6 @@ pub(crate) enum IwarpState {
     /// To be removed.
     Dead,
 }
-
-/// The stream, with room for the maximum of Reads that we negotiate.
-pub(crate) type Stream = stream::Stream<{ READS_MAX as usize }, { READS_MAX as usize }>;
 
 /// State of a connection after MPA set-up.
 // In this order, the fields that each short message needs are adjacent; the fields that a Send
@@ -352,7 +357,7 @@ impl Census {
 /// State that all connections of a shard share.
 #[derive(Debug)]
 pub(crate) struct IwarpShared {
-    pub(crate) config: crate::IwarpConfig,
+    pub(crate) config: IwarpConfig,
     pub(crate) epoll: Epoll,
     pub(crate) census: Census,
     /// Buffers for inputs: each holds the longest FPDU.
@@ -365,7 +370,7 @@ pub(crate) struct IwarpShared {
     pub(crate) windows: Windows,
     pub(crate) crc_losers: CrcLosers,
     pub(crate) receives: Receives,
-    /// [`rx::has_few_receives`](crate::rx::has_few_receives), which is checked before each read.
+    /// [`has_few_receives`], which is checked before each read.
     pub(crate) has_few_receives: bool,
     pub(crate) events: VecDeque<Event>,
     pub(crate) stats: IwarpStats,
@@ -405,6 +410,31 @@ pub(crate) const fn terminate(cause: rdmap::Terminate) -> Terminate {
         _ => Layer::Llp,
     };
     Terminate { layer, etype: cause.error_type, code: cause.code }
+}
+
+/// Converts a refused access to the protocol's type.
+pub(crate) const fn tagged_fault(refusal: AccessViolation) -> TaggedFault {
+    match refusal {
+        AccessViolation::InvalidKey => TaggedFault::InvalidStag,
+        AccessViolation::OtherScope => TaggedFault::NotAssociated,
+        AccessViolation::Access => TaggedFault::Access,
+        AccessViolation::Wrap => TaggedFault::Wrap,
+        AccessViolation::Bounds => TaggedFault::Bounds,
+    }
+}
+
+/// Reports completed work, in order.
+pub(crate) fn report(link: &mut IwarpLink, qp: Qp, shared: &mut IwarpShared) {
+    while let Some(event) = link.queue.poll(qp) {
+        shared.emit(event);
+    }
+    link.queue.give_back(&mut shared.spare_works);
+}
+
+/// Returns true if receives and parking places can never outnumber the Sends of the shortest read.
+pub(crate) fn has_few_receives(config: &IwarpConfig) -> bool {
+    let places = config.limits.receives.saturating_add(config.parking.max(1));
+    places <= fpdu::FPDU_MAX / SEND_FPDU_MIN
 }
 
 #[cfg(test)]

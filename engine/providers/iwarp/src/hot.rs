@@ -10,53 +10,11 @@
 use crate::{
     Iwarp,
     conn::{IwarpConn, IwarpState},
+    input::{Hot, STREAK},
     rx,
     sock::SocketResult,
 };
 use stag_pools::table::Key;
-
-/// Consecutive times that only this connection had input, after which it is hot.
-const STREAK: u32 = 16;
-/// Direct reads between two looks at all others.
-const ASKS: u32 = 4;
-
-/// The connection that is hot, or about to be: the only one with input for several looks in a row.
-#[derive(Debug, Default)]
-pub(crate) struct Hot {
-    /// The only connection with input at the latest look; `streak` counts the consecutive times.
-    latest: Option<Key>,
-    streak: u32,
-    /// Direct reads left before the next look.
-    asks: u32,
-    /// Another connection had input since the latest sleep.
-    is_mixed: bool,
-}
-
-impl Hot {
-    /// Returns the hot connection, if there is one and it is not time to look at all others.
-    #[inline]
-    pub(crate) fn ask(&mut self) -> Option<Key> {
-        match self.asks.checked_sub(1) {
-            Some(asks) => self.asks = asks,
-            None => {
-                // For the next time, if one is hot.
-                self.asks = if self.streak >= STREAK { ASKS } else { 0 };
-                return None;
-            }
-        }
-        self.latest
-    }
-
-    /// The only connection that had input since the latest sleep.
-    pub(crate) fn only(&self) -> Option<Key> {
-        self.latest.filter(|_| !self.is_mixed)
-    }
-
-    /// Makes `latest` be read once after the sleep that begins.
-    pub(crate) fn expect(&mut self, latest: Option<Key>) {
-        *self = Self { latest, asks: u32::from(latest.is_some()), ..Self::default() };
-    }
-}
 
 impl Iwarp {
     /// Notes that epoll reported input on `key`.

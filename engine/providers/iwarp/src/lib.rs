@@ -8,7 +8,11 @@
 //! |---|---|
 //! | `open` | providers made from addresses |
 //! | `provider` | the contract's calls |
-//! | `driver` | the provider: poll loop, doorbells, timers |
+//! | `rnic` | the provider: its connections and their lists |
+//! | `driver` | poll loop, doorbells, timers |
+//! | `conn` | one connection, and what the connections of a shard share |
+//! | `transmit`, `arrival` | parts of a connection: FPDUs to send, an FPDU that is landing |
+//! | `input`, `crc_losers` | parts of a shard: the search for input, peers that fail at CRCs |
 //! | `hot` | direct reads of the only busy connection |
 //! | `look` | messages reported without an event |
 //! | `accept` | listening, accepted peers |
@@ -32,24 +36,29 @@
 
 mod accept;
 mod address;
+mod arrival;
 mod close;
 mod cm;
 mod config;
 mod conn;
 mod crc;
+mod crc_losers;
 mod driver;
 mod hot;
+mod input;
 mod look;
 mod open;
 mod provider;
+mod rnic;
 mod rx;
 mod siw;
 mod sock;
 mod stats;
+mod transmit;
 mod tx;
 
 pub use address::IwarpAddress;
 pub use config::{FpduMax, IwarpConfig, READS_MAX};
-pub use driver::Iwarp;
+pub use rnic::Iwarp;
 pub use stag_protocol::iwarp::mpa::Crc;
 pub use stats::{Disconnects, Handshakes, IwarpStats, Terminates};

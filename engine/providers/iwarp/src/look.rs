@@ -8,19 +8,12 @@
 use crate::{
     Iwarp,
     conn::IwarpShared,
+    input::Brought,
     rx,
     sock::{Ready, SocketResult},
 };
 use stag_pools::table::Key;
 use stag_verbs::{Look, Looked, Time};
-use std::ops::Range;
-
-/// Unused octets of one connection in the shared buffer, from the latest read.
-#[derive(Debug, Default)]
-pub(crate) struct Brought {
-    from: Option<Key>,
-    octets: Range<usize>,
-}
 
 /// Result of a read that a look makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,13 +12,12 @@ mod tagged;
 mod whole_write;
 
 pub(crate) use next_send::next_send;
-pub(crate) use tagged::Arrival;
 
 use crate::{
-    IwarpConfig, close, cm,
-    conn::{IwarpConn, IwarpLink, IwarpShared, IwarpState},
+    arrival::HEAD,
+    close, cm,
+    conn::{IwarpConn, IwarpLink, IwarpShared, IwarpState, SEND_FPDU_MIN, STAGING},
     crc::Crc,
-    driver::STAGING,
     sock::{self, Ready, SocketResult},
 };
 use place::{answered, place_answer, place_send, place_write};
@@ -31,12 +30,11 @@ use stag_protocol::iwarp::{
 use stag_verbs::{Cause, Event, FabricFault};
 use std::ops::Range;
 
-/// Octets of the shortest FPDU that begins a message: length, untagged header, CRC, a multiple of
-/// four.
-const SEND_FPDU_MIN: usize = fpdu::fpdu_len(ddp::UNTAGGED_LEN as u16);
-
 /// FPDUs that land before other connections have their turn.
 const LANDINGS: usize = STAGING / fpdu::FPDU_MAX + 1;
+/// Reads after a reset, each of at least one octet: far more than are needed for octets that the
+/// peer sent before.
+const DRAIN_READS: usize = 64;
 
 /// Handles a socket that may have octets for us, or has ended.
 pub(crate) fn readable(conn: &mut IwarpConn, shared: &mut IwarpShared, ready: Ready) {
@@ -64,12 +62,6 @@ pub(crate) fn fetch_between(conn: &IwarpConn, shared: &mut IwarpShared) -> Socke
     sock::receive(&conn.socket, room, stats)
 }
 
-/// Returns true if receives and parking places can never outnumber the Sends of the shortest read.
-pub(crate) fn has_few_receives(config: &IwarpConfig) -> bool {
-    let places = config.limits.receives.saturating_add(config.parking.max(1));
-    places <= fpdu::FPDU_MAX / SEND_FPDU_MIN
-}
-
 /// Octets of a large read.
 #[inline]
 fn large(shared: &IwarpShared) -> usize {
@@ -90,7 +82,7 @@ fn fetch_rest(conn: &mut IwarpConn, shared: &mut IwarpShared) -> SocketResult {
         Some(link) if link.arrival.is_some() => tagged::fetch(conn, shared),
         Some(link) if link.headers_first > 0 => {
             // At most as much as the connection can keep itself, in case it has to wait.
-            let limit = (conn.own_end() + tagged::HEAD).min(fpdu::FPDU_MAX);
+            let limit = (conn.own_end() + HEAD).min(fpdu::FPDU_MAX);
             receive_staged(conn, shared, limit)
         }
         _ => {
@@ -113,7 +105,7 @@ pub(crate) fn use_fetched(
             SocketResult::WouldBlock => false,
             SocketResult::End => return close::finished(conn, shared),
             SocketResult::Broken(error) => {
-                return close::broken(conn, shared, FabricFault::from(&error.into()));
+                return broken(conn, shared, FabricFault::from(&error.into()));
             }
         };
         if !lands_on || left == 0 {
@@ -121,6 +113,31 @@ pub(crate) fn use_fetched(
         }
         fetched = fetch(conn, shared);
     }
+}
+
+/// Handles a broken connection. Octets that the peer sent before may still be in the socket. A
+/// Terminate among them is the better cause.
+// RFC 5041 §3 [5041-2]: an accepted segment is transferred, or an error reported
+// RFC 5044 §8 [5044-55]: the end or loss of the TCP connection is reported
+pub(crate) fn broken(conn: &mut IwarpConn, shared: &mut IwarpShared, fault: FabricFault) {
+    for _ in 0..DRAIN_READS {
+        if !conn.is_established() || conn.is_stalled {
+            break;
+        }
+        match fetch(conn, shared) {
+            fetched @ SocketResult::Octets(_) => use_fetched(conn, shared, fetched),
+            _ => break,
+        }
+    }
+    if !conn.is_established() && conn.is_live() && !conn.is_terminating() {
+        shared.stats.handshakes.lost += 1;
+    }
+    let cause = match &conn.state {
+        IwarpState::AwaitTerminateSent { cause } => *cause,
+        _ => Cause::Fabric(fault),
+    };
+    close::end(conn, shared, cause);
+    conn.state = IwarpState::Dead;
 }
 
 /// Returns true if one FPDU has landed and the next one lands, of which more has probably arrived.
@@ -141,7 +158,7 @@ fn use_octets(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: usize) -> 
         use_staged(conn, shared, 0..behind);
     }
     // A connection that ended is not read any more: its Terminate goes first.
-    behind == tagged::HEAD && conn.is_established() && conn.is_landing()
+    behind == HEAD && conn.is_established() && conn.is_landing()
 }
 
 /// Reads after the connection's present input, without counting the new octets yet.
@@ -159,7 +176,11 @@ pub(crate) fn use_input(conn: &mut IwarpConn, shared: &mut IwarpShared) {
     match conn.state {
         IwarpState::AwaitReply { .. }
         | IwarpState::AwaitRequest
-        | IwarpState::AwaitAnswer { .. } => cm::frame(conn, shared),
+        | IwarpState::AwaitAnswer { .. } => {
+            if cm::frame(conn, shared) {
+                use_input(conn, shared);
+            }
+        }
         IwarpState::AwaitFpdu | IwarpState::AwaitSign { .. } | IwarpState::Established => {
             let octets = std::mem::take(&mut conn.input.octets);
             let used = place_all(conn, shared, octets.get(..conn.input.len).unwrap_or_default());
@@ -387,9 +408,9 @@ impl IwarpConn {
         if self.input.len == 0 {
             return 0;
         }
-        let is_head = (1..tagged::HEAD).contains(&self.input.len);
+        let is_head = (1..HEAD).contains(&self.input.len);
         match &self.link {
-            Some(link) if link.headers_first > 0 && is_head => tagged::HEAD,
+            Some(link) if link.headers_first > 0 && is_head => HEAD,
             _ => self.needed(),
         }
     }

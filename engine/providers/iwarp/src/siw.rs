@@ -7,28 +7,19 @@
 //! the peer's first FPDU arrives, after a pause that doubles: for a siw that already reads, it is a
 //! Write of no octets.
 //!
-//! *It cannot check a CRC in two parts* ([`Crc::Auto`]). CRCs are the default, which only an
-//! administrator may change (RFC 5044 §4.4), and a Reply of siw does not show its preference. So
-//! the first connection uses them, and connections after one that siw ended because of a CRC
-//! request none.
+//! *It cannot check a CRC in two parts* ([`Crc::Auto`](crate::Crc::Auto)). CRCs are the default,
+//! which only an administrator may change (RFC 5044 §4.4), and a Reply of siw does not show its
+//! preference. So the first connection uses them, and connections after one that siw ended because
+//! of a CRC request none.
 
-use crate::{
-    IwarpConfig,
-    conn::{IwarpConn, IwarpShared, IwarpState},
-};
-use stag_protocol::iwarp::{
-    mpa::{self, Crc},
-    rdmap::{Peer, Terminate},
-};
-use std::{collections::VecDeque, net::SocketAddr, time::Duration};
+use crate::conn::{IwarpConn, IwarpShared, IwarpState};
+use std::time::Duration;
 
 /// The time before the first nudge: many times the time that siw needs on an idle machine.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// The pause after the last nudge. Ten seconds have passed then, longer than any kernel is delayed
 /// between two instructions.
 const LAST_PAUSE: Duration = Duration::from_millis(5120);
-/// Number of peers that are remembered.
-const CRC_LOSERS: usize = 16;
 
 /// Waits for the first FPDU of a siw, whose connection is established for us.
 pub(crate) fn await_sign(conn: &mut IwarpConn, shared: &IwarpShared) {
@@ -48,28 +39,4 @@ pub(crate) fn nudge(conn: &mut IwarpConn, shared: &mut IwarpShared, pause: Durat
     let goes_on = pause <= LAST_PAUSE;
     conn.state = if goes_on { IwarpState::AwaitSign { pause } } else { IwarpState::Established };
     conn.deadline = goes_on.then(|| shared.now + pause);
-}
-
-/// Peers that recently ended a connection because of a CRC.
-#[derive(Debug, Default)]
-pub(crate) struct CrcLosers(VecDeque<SocketAddr>);
-
-impl CrcLosers {
-    /// Records a Terminate of `peer` with `cause`.
-    pub(crate) fn note(&mut self, kind: Peer, cause: Terminate, peer: SocketAddr) {
-        if kind != Peer::Siw || cause != Terminate::MPA_CRC || self.0.contains(&peer) {
-            return;
-        }
-        self.0.truncate(CRC_LOSERS - 1);
-        self.0.push_front(peer);
-    }
-
-    /// Returns the configuration from which a connection to `peer` is negotiated.
-    pub(crate) fn config(&self, config: &IwarpConfig, peer: SocketAddr) -> mpa::Config {
-        let mut mpa = config.mpa();
-        if mpa.crc == Crc::Auto && self.0.contains(&peer) {
-            mpa.crc = Crc::Never; // a preference: the peer may still insist
-        }
-        mpa
-    }
 }

@@ -9,7 +9,7 @@ use rustix::{
         sockopt,
     },
 };
-use stag_verbs::source;
+use stag_verbs::{FabricFault, source};
 use std::{
     fmt,
     io::{self, IoSlice, IoSliceMut},
@@ -328,5 +328,13 @@ impl Epoll {
         // The event is packed: its fields are copied out.
         let (data, flags) = (event.data, event.flags);
         Some((data.u64(), flags))
+    }
+}
+
+/// Converts an error; lack of descriptors is a limit of ours.
+pub(crate) fn fault(error: &io::Error) -> FabricFault {
+    match Errno::from_io_error(error) {
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS) => FabricFault::Exhausted,
+        _ => FabricFault::from(error),
     }
 }

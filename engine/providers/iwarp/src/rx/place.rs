@@ -1,8 +1,8 @@
 //! Placement of payload in windows, receives, and the sinks of Reads.
 
 use crate::{
-    conn::{IwarpConn, IwarpLink, IwarpShared},
-    tx::{self, RTR_TOKEN},
+    conn::{IwarpConn, IwarpLink, IwarpShared, report, tagged_fault},
+    transmit::RTR_TOKEN,
 };
 use stag_pools::{AccessViolation, Fenced, RemoteKey, copy_octets};
 use stag_protocol::iwarp::{
@@ -31,7 +31,7 @@ pub(super) fn place_write(
             Ok(())
         }
         // RFC 5041 §7.1 [5041-46]: a segment with an error is reported and not placed
-        Err(refusal) => Err(link.stream.refuse_write(segment, tx::fault(refusal))),
+        Err(refusal) => Err(link.stream.refuse_write(segment, tagged_fault(refusal))),
     }
 }
 
@@ -149,6 +149,6 @@ pub(super) fn answered(
     if read.unanswered == 0 {
         // RFC 5040 §5.2.2 [5040-32]: a Read Response is reported to the upper layer
         link.queue.complete(token, Status::Success, None);
-        tx::report(link, conn.qp, shared);
+        report(link, conn.qp, shared);
     }
 }

@@ -7,44 +7,25 @@
 
 use super::answered;
 use crate::{
+    arrival::{Arrival, HEAD, TRAILER_MAX},
     close,
     conn::{IwarpConn, IwarpLink, IwarpShared, IwarpState},
-    crc::Crc,
     sock::{self, SocketResult},
 };
-use stag_pools::{AccessViolation, RemoteKey, Scope, Windows, copy_octets};
+use stag_pools::{RemoteKey, copy_octets};
 use stag_protocol::iwarp::{
-    ddp::{self, Header, Tagged},
-    fpdu::{self, Crc32c},
+    ddp::{self, Header},
+    fpdu,
     rdmap::{Terminate, Violation},
     stream::{Inbound, LandingPlace},
 };
-use stag_verbs::soft::{Op, SendQueue};
 use std::io::IoSliceMut;
 
-/// Octets of the length field and a tagged header.
-pub(super) const HEAD: usize = fpdu::LENGTH_LEN + ddp::TAGGED_LEN;
 /// Minimum of missing payload octets for landing: fewer are copied.
 const LANDING_MIN: usize = 16 << 10;
 /// Reads after a landed FPDU that bring one FPDU and a header each, before they become large again:
 /// the following FPDUs are likely to land, too.
 const HEADERS_FIRST: u8 = 4;
-/// Octets of the longest padding, and of the CRC field.
-const TRAILER_MAX: usize = 3 + fpdu::CRC_LEN;
-
-/// A tagged FPDU whose header was checked, and which is incomplete.
-#[derive(Debug)]
-pub(crate) struct Arrival {
-    /// Length field and header as received: the CRC covers them.
-    head: [u8; HEAD],
-    header: Tagged,
-    place: LandingPlace,
-    /// Octets of its payload.
-    len: usize,
-    /// Octets of payload and trailer that have arrived.
-    arrived: usize,
-    trailer: [u8; TRAILER_MAX],
-}
 
 /// Begins to land the FPDU whose first part is in `octets`. Returns false, and does nothing, if it
 /// has to be complete before it is checked.
@@ -139,57 +120,6 @@ fn finish(conn: &mut IwarpConn, shared: &mut IwarpShared) {
         // A Read may wait for this place in the ORD.
         conn.wants_flush |= is_last && link.queue.next().is_some();
         answered(conn, shared, token, len, is_last);
-    }
-}
-
-impl Arrival {
-    /// The reason why the room stays valid until the FPDU ends.
-    const STAYS: &str = "a window stays bound, and a Read pending, while an FPDU lands there";
-
-    /// The memory for the whole payload.
-    fn room<'a>(
-        &self,
-        queue: &'a mut SendQueue,
-        windows: &'a mut Windows,
-        scope: Scope,
-    ) -> Result<&'a mut [u8], AccessViolation> {
-        let token = match self.place {
-            LandingPlace::Window => {
-                let key = RemoteKey(self.header.stag);
-                return windows.landing(scope, key, self.header.to, self.len);
-            }
-            LandingPlace::Sink { token } => token,
-        };
-        let Some(Op::Read(read)) = queue.op_mut(token) else {
-            unreachable!("a Read stays until it is answered")
-        };
-        let room = read.sink.get_mut(read.fill_at..read.fill_at + self.len);
-        Ok(room.expect("the stream checks answers against what was asked"))
-    }
-
-    /// Counts `octets` more of the payload as landed.
-    fn count(&mut self, octets: usize, windows: &mut Windows, scope: Scope) {
-        if self.place == LandingPlace::Window && octets > 0 {
-            let at = self.header.to + self.arrived as u64;
-            windows.target(scope, RemoteKey(self.header.stag), at, octets).expect(Self::STAYS);
-        }
-        self.arrived += octets;
-    }
-
-    /// Octets of payload and trailer.
-    fn end(&self) -> usize {
-        self.len + fpdu::pad_len(ddp::TAGGED_LEN + self.len) + fpdu::CRC_LEN
-    }
-
-    /// Returns true if the CRC field matches head, `payload` and padding.
-    fn is_right(&self, payload: &[u8]) -> bool {
-        let trailer = self.trailer.get(..self.end() - self.len).unwrap_or_default();
-        let Some((pad, sum)) = trailer.split_last_chunk() else { return false };
-        let mut crc = Crc::start();
-        crc.update(&self.head);
-        crc.update(payload);
-        crc.update(pad);
-        crc.finish() == u32::from_le_bytes(*sum)
     }
 }
 

@@ -1,11 +1,12 @@
 //! Fast path of short messages with nothing in front of them: copied, and sent with the next
 //! doorbell.
 
-use super::{SendResult, Transmit};
+use super::SendResult;
 use crate::{
     conn::{IwarpConn, IwarpLink, IwarpShared},
     crc::Crc,
     sock::{self, SocketResult},
+    transmit::{OUTPUT_LEN, Transmit},
 };
 use stag_pools::RemoteKey;
 use stag_protocol::iwarp::{ddp, fpdu, stream::Refused};
@@ -14,8 +15,6 @@ use stag_verbs::RemoteSpan;
 /// Octets of the longest message that is copied: about the length up to which copying is cheaper
 /// than gathering.
 const COPIED_MAX: usize = 8 << 10;
-/// Octets of copied FPDUs that wait for one doorbell: as many as one system call gathers.
-pub(crate) const OUTPUT_LEN: usize = super::BATCH;
 /// Octets above which no more copies are queued for a peer that does not take them: it must not
 /// hold more of our memory than an FPDU's.
 const STUCK_LEN: usize = 64 << 10;

@@ -1,12 +1,12 @@
 //! Filling: the next message is segmented into FPDUs, which fixes their positions in the stream.
 
-use super::{Active, FpduPayload, MessageSource, Pieces, QUANTUM, WorkPlace};
-use crate::conn::IwarpLink;
-use stag_pools::{AccessViolation, RemoteKey, Scope, Windows};
-use stag_protocol::iwarp::{
-    rdmap::{ReadHeader, Violation},
-    stream::TaggedFault,
+use super::QUANTUM;
+use crate::{
+    conn::{IwarpLink, tagged_fault},
+    transmit::{Active, FpduPayload, MessageSource, Pieces, WorkPlace},
 };
+use stag_pools::{RemoteKey, Scope, Windows};
+use stag_protocol::iwarp::rdmap::{ReadHeader, Violation};
 use stag_verbs::{
     Memory, Status,
     soft::{Op, Read, SendQueue},
@@ -158,7 +158,11 @@ impl IwarpLink {
                     }
                     Err(refusal) => {
                         transmit.active = None;
-                        return Err(stream.refuse_read(&request, segment.offset, fault(refusal)));
+                        return Err(stream.refuse_read(
+                            &request,
+                            segment.offset,
+                            tagged_fault(refusal),
+                        ));
                     }
                 }
             }
@@ -183,15 +187,5 @@ fn read_header(seq: u64, read: &Read, queue: &SendQueue) -> ReadHeader {
         len: span.len,
         source_stag: span.key.0,
         source_to: span.offset,
-    }
-}
-
-pub(crate) const fn fault(refusal: AccessViolation) -> TaggedFault {
-    match refusal {
-        AccessViolation::InvalidKey => TaggedFault::InvalidStag,
-        AccessViolation::OtherScope => TaggedFault::NotAssociated,
-        AccessViolation::Access => TaggedFault::Access,
-        AccessViolation::Wrap => TaggedFault::Wrap,
-        AccessViolation::Bounds => TaggedFault::Bounds,
     }
 }

@@ -1,10 +1,11 @@
 //! Sending: gathers the waiting FPDUs from their sources and passes them to the kernel.
 
-use super::{FPDUS, Fpdu, FpduPayload, Pieces, SendResult, Transmit};
+use super::SendResult;
 use crate::{
     conn::{IwarpLink, IwarpShared},
     sock::{self, SocketResult},
     stats::IwarpStats,
+    transmit::{FPDUS, Fpdu, FpduPayload, Pieces, Transmit},
 };
 use stag_pools::{RemoteKey, Scope, Windows};
 use stag_protocol::iwarp::fpdu::Part;

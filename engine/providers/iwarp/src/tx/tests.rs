@@ -1,17 +1,17 @@
 //! Tests of the FPDUs that the kernel gets, for every point at which it may stop.
 
 use super::*;
-use crate::stats::IwarpStats;
-use stag_pools::{Access, Buf, Class, Pool, Windows, table::Key};
+use crate::{crc::Crc, stats::IwarpStats, transmit::Stream};
+use stag_pools::{Access, Buf, Class, Pool, RemoteKey, Windows, table::Key};
 use stag_protocol::iwarp::{
     ddp::Header,
     fpdu,
-    mpa::Revision,
+    mpa::{Negotiated, Revision},
     rdmap::{Peer, ReadHeader},
     stream::Side,
 };
 use stag_verbs::{
-    RemoteSpan, Status, Tag,
+    Qp, RemoteSpan, Status, Tag,
     soft::{Op, SendQueue},
 };
 use std::io::IoSlice;

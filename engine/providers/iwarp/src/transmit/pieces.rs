@@ -5,17 +5,17 @@ use std::ops::Range;
 
 /// A position in the octets that work requests transmit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct WorkPlace {
+pub(crate) struct WorkPlace {
     /// The work request.
-    pub(super) seq: u64,
+    pub(crate) seq: u64,
     /// Octets of its payload before this position.
-    pub(super) at: usize,
+    pub(crate) at: usize,
 }
 
 impl WorkPlace {
     /// Advances by the `len` octets of one segment. Returns the work requests whose last octet is
     /// in it; one without payload ends with its empty segment.
-    pub(super) fn advance(&mut self, queue: &SendQueue, mut len: usize) -> Range<u64> {
+    pub(crate) fn advance(&mut self, queue: &SendQueue, mut len: usize) -> Range<u64> {
         let first = self.seq;
         loop {
             let left = queue.payload(self.seq).len() - self.at;
@@ -35,7 +35,7 @@ impl WorkPlace {
 
 /// The payload of one FPDU, piece by piece. No piece is empty.
 #[derive(Clone, Debug)]
-pub(super) struct Pieces<'a> {
+pub(crate) struct Pieces<'a> {
     source: PieceSource<'a>,
     /// Octets that are left.
     left: usize,
@@ -49,17 +49,17 @@ enum PieceSource<'a> {
 
 impl<'a> Pieces<'a> {
     /// All of `octets`.
-    pub(super) fn one(octets: &'a [u8]) -> Self {
+    pub(crate) fn one(octets: &'a [u8]) -> Self {
         Self { source: PieceSource::One(octets), left: octets.len() }
     }
 
     /// The `len` octets of work requests that begin at `from`.
-    pub(super) fn of_work(queue: &'a SendQueue, from: WorkPlace, len: usize) -> Self {
+    pub(crate) fn of_work(queue: &'a SendQueue, from: WorkPlace, len: usize) -> Self {
         Self { source: PieceSource::Works(queue, from), left: len }
     }
 
     /// The octets `range` of the payload.
-    pub(super) fn part(self, range: Range<usize>) -> impl Iterator<Item = &'a [u8]> {
+    pub(crate) fn part(self, range: Range<usize>) -> impl Iterator<Item = &'a [u8]> {
         let (mut skip, mut left) = (range.start, range.len());
         self.map(move |piece| {
             let (skipped, piece) = piece.split_at(skip.min(piece.len()));
