@@ -6,7 +6,7 @@ use stag_iwarp::Iwarp;
 use stag_protocol::rpcrdma::{Version2, Versions};
 use stag_shm::Shm;
 use stag_verbs::{Limits, Provider, Time};
-use std::io;
+use std::{io, time::Duration};
 
 /// Limits of each end's fabric.
 pub const LIMITS: Limits = Limits {
@@ -119,6 +119,11 @@ pub fn shm_serving<S: App>(app: S) -> io::Result<Ends<Shm, S>> {
     shm_of(false, app, |_| ())
 }
 
+/// Interval at which the sockets are polled. With the usual millisecond a call costs several
+/// hundredths more where the host is slow or busy, as it is under callgrind. Longer than most
+/// counted parts take; connecting waits for it.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
 fn shm_as(trust: bool, change: impl FnOnce(&mut Setup)) -> io::Result<Ends<Shm>> {
     shm_of(trust, Echo::default(), change)
 }
@@ -135,6 +140,7 @@ fn shm_of<S: App>(
     let provider = || {
         Shm::new(stag_shm::ShmConfig {
             trust,
+            look_interval: LOOK_INTERVAL,
             ..stag_shm::ShmConfig::new(LIMITS, [7; 32], clock.now())
         })
     };
