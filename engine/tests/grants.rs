@@ -25,7 +25,11 @@ struct World {
 
 impl World {
     fn new(receives: usize) -> Self {
-        let fabric = Fabric::new(11, Faults::DELAYS);
+        Self::with(receives, Faults::DELAYS)
+    }
+
+    fn with(receives: usize, faults: Faults) -> Self {
+        let fabric = Fabric::new(11, faults);
         let config =
             Config { receives, peers: 128, slots: [512, 16, 80], ..crate::support::small() };
         let config = Config { inbound: config.receives.max(256), ..config };
@@ -91,6 +95,19 @@ fn a_grant_follows_use_up_to_what_the_peer_asked_for() {
         assert_eq!(world.server.snapshot().engine.responder.grant, grant, "{calls_max} wanted");
         assert_eq!(world.server.receives_promised(), grant as usize);
     }
+}
+
+#[test]
+fn the_reply_that_uses_up_a_grant_takes_the_short_way_like_all_others() {
+    let mut world = World::with(1_024, Faults::NONE);
+    world.join(64);
+    world.run(0, 1, 1, None);
+    let before = world.server.short_ways_taken();
+    world.run(0, 200, 1, None);
+    let taken = world.server.short_ways_taken() - before;
+    // Each call, and its reply.
+    assert_eq!(taken, if crate::support::small().short_ways { 400 } else { 0 });
+    assert_eq!(world.server.snapshot().engine.responder.grant, 64);
 }
 
 #[test]

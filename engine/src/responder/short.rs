@@ -167,7 +167,7 @@ impl Core {
         call: Key,
         len: usize,
     ) -> bool {
-        let Self { responder, peers, counters, ways, .. } = self;
+        let Self { responder, peers, .. } = self;
         // Field by field: reading all of it at once would stall, since it was just written field by
         // field.
         let Some(FreshCall { key, peer, xid }) = &responder.fresh else { return false };
@@ -177,16 +177,50 @@ impl Core {
         }
         let Some(entry) = peers.get_mut(peer) else { return false };
         let Some(is_settled) = responder.send_written(fabric, entry, xid, len) else {
-            return false;
+            return self.answer_with_new_grant(fabric, FreshCall { key, peer, xid }, len);
         };
-        ways.note_short();
-        counters.stats.responder.replies.short += 1;
-        responder.fresh = None;
+        self.end_at_once(call, peer, is_settled);
+        true
+    }
+
+    /// Ends the call that was answered at once. `is_settled` means that no receive is owed.
+    #[inline(always)]
+    fn end_at_once(&mut self, call: Key, peer: PeerId, is_settled: bool) {
+        self.ways.note_short();
+        self.counters.stats.responder.replies.short += 1;
+        self.responder.fresh = None;
         self.stamp(call, Stage::App);
         self.watch.post(call, self.now);
         if !is_settled {
             self.settle_receives(peer);
         }
+    }
+
+    /// Sends a reply that was not sent because it uses up its peer's grant: adapts the grant first,
+    /// which the reply then announces. Returns false if that was not the reason, or if nothing was
+    /// sent.
+    // One reply of each grant gets here. The general path would adapt the grant as well, at the
+    // cost of a buffer, a table entry and a plan.
+    #[cold]
+    #[inline(never)]
+    fn answer_with_new_grant(
+        &mut self,
+        fabric: &mut dyn SendsShort,
+        FreshCall { key, peer, xid }: FreshCall,
+        len: usize,
+    ) -> bool {
+        if !self.peers.get(peer).is_some_and(|entry| entry.uses_up_grant(len)) {
+            return false;
+        }
+        self.adapt_grant(peer, 0);
+        let Self { responder, peers, .. } = self;
+        let Some(entry) = peers.get_mut(peer) else { return false };
+        let Some(is_settled) = responder.send_written(fabric, entry, xid, len) else {
+            return false;
+        };
+        // As on the general path, the count begins with the next reply.
+        entry.grant.forget_replies();
+        self.end_at_once(key, peer, is_settled);
         true
     }
 }

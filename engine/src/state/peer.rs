@@ -123,6 +123,18 @@ impl Peer {
         self.standing.ready && !self.standing.is_succeeded && !self.has_waiting()
     }
 
+    /// Returns true if a reply of `len` octets fits inline and uses up the peer's grant, so that
+    /// the grant is to be adapted. The grant of a server that we call is fixed.
+    pub(crate) fn uses_up_grant(&self, len: usize) -> bool {
+        let Link::Fabric(FabricLink { state: Some(connection), .. }) = &self.link else {
+            return false;
+        };
+        let granted = connection.serves().map_or(0, |credits| credits.granted().0);
+        connection.side() == Side::Server
+            && connection.short().fits_reply(len)
+            && self.grant.is_used_up(granted)
+    }
+
     /// Records that the app has been notified of this peer.
     pub(crate) const fn set_up(&mut self) {
         self.life.up = true;
