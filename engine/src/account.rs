@@ -71,7 +71,9 @@ impl Account {
         self.settled_at = now;
         let cost = as_units(self.held).saturating_mul(elapsed);
         let deepest = -as_units(self.held.max(FIRST_OCTETS)).saturating_mul(2 * as_micros(GRACE));
-        self.credit = self.credit.saturating_sub(cost).max(deepest.min(self.credit));
+        let credit = self.credit;
+        self.credit = credit.saturating_sub(cost).max(deepest.min(credit));
+        debug_assert!(self.credit <= credit, "holding earns nothing");
     }
 
     /// Makes the next `time` free of charge: the shard did not run, so no octet could move.
@@ -87,6 +89,7 @@ impl Account {
 
     /// Subtracts from what the peer holds.
     pub(crate) fn let_go(&mut self, octets: u64, now: Time) {
+        debug_assert!(octets <= self.held, "a peer returns what it held");
         self.hold_in_all(self.held.saturating_sub(octets), now);
     }
 
@@ -274,7 +277,7 @@ mod tests {
         account.settle(Time(u64::MAX));
         account.earn(u64::MAX, u64::MAX);
         account.let_go(u64::MAX, Time(u64::MAX));
-        account.let_go(1, Time(0));
+        account.let_go(0, Time(0));
         assert_eq!(account.held(), 0);
     }
 }

@@ -127,6 +127,7 @@ impl Core {
         if late | self.requester.has_unclocked() {
             self.catch_up(now, late);
         }
+        debug_assert!(!self.in_pass, "a pass ends before the next one begins");
         self.now = now;
         self.moved = 0;
         self.in_pass = true;
@@ -156,6 +157,7 @@ impl Core {
     /// Ends the pass.
     #[inline]
     pub(crate) const fn end_pass(&mut self) {
+        debug_assert!(self.in_pass, "a pass ends once");
         self.in_pass = false;
     }
 

@@ -49,6 +49,7 @@ impl Memory {
             [_, 0] => mediums.slot_len,
             _ => larges.slot_len,
         };
+        debug_assert!(slot_max <= pool.slot_max(), "the pool has the classes of the configuration");
         Self { pool, share: (octets / PARTS) as u64, kept, counts, slot_max, reply_room: None }
     }
 
@@ -130,6 +131,10 @@ impl Memory {
         }
         let [(medium_len, mediums_kept), (large_len, larges_kept)] = self.kept;
         let larges = self.pool.available(large_len);
+        debug_assert!(
+            self.pool.available(medium_len) >= larges,
+            "large slots hold what medium ones do"
+        );
         match self.pool.available(medium_len) - larges {
             mediums if len <= medium_len && mediums > mediums_kept => Some(len),
             _ if len <= large_len && larges > larges_kept => Some(large_len),

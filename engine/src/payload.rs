@@ -19,6 +19,7 @@ pub(crate) fn insert_parts<'a>(
 ) {
     let len = parts.clone().map(<[u8]>::len).sum::<usize>();
     let (old, padding) = (message.len(), pad(len));
+    debug_assert!(position <= old, "an item is in its message");
     message.extend(len + padding);
     message.copy_within(position..old, position + len + padding);
     let mut rest = message.get_mut(position..).expect("the item lies in its message");

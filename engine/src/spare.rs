@@ -14,6 +14,7 @@ impl<T: Default> Spare<T> {
     }
 
     pub(crate) fn give(&mut self, mut value: Box<T>) {
+        debug_assert!(self.0.len() < self.0.capacity(), "a box is returned once");
         *value = T::default();
         self.0.push(value);
     }

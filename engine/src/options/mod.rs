@@ -69,7 +69,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         connection.ask_option(xid, request).map_err(OptionFault::Option)?;
         let len = connection.emit_option(xid, request, octets.spare_mut());
         octets.extend(len.expect("a message buffer holds an option"));
-        entry.options.lane(request.option()).asked_at = Some(now);
+        let lane = entry.options.lane(request.option());
+        debug_assert!(lane.asked_at.is_none(), "a connection has one request of each option");
+        lane.asked_at = Some(now);
         self.core.counters.stats.requester.options += 1;
         // A refused post means that the connection is dying; its end is reported to the app.
         let _ = self.provider.post_send(qp, Work::Untracked.tag(), octets, None);

@@ -124,7 +124,11 @@ impl<P: Provider, A: App> Shard<P, A> {
     #[cold]
     fn set_aside(&mut self, turn: Turn, event: Event) {
         match (turn, &event) {
-            (Turn::Later, _) => self.crowd.put_off.push_back(event),
+            (Turn::Later, _) => {
+                let waiting = &self.crowd.put_off;
+                debug_assert!(waiting.len() < waiting.capacity(), "each one keeps a receive");
+                self.crowd.put_off.push_back(event);
+            }
             (Turn::Never, Event::Received { qp, .. }) => self.end_flooder(*qp),
             _ => {}
         }

@@ -63,6 +63,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         if expired || has_streams {
             self.empty_outbox();
         }
+        debug_assert!(self.core.wishes.is_empty(), "a pass leaves no request of the app");
         // Last, so that all output of the pass is sent before the core may sleep.
         self.ring();
         self.core.end_pass();
@@ -84,6 +85,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     fn take_events(&mut self, now: Time, found: Looked) -> usize {
         // Moved out of the shard while the app reads its content.
         let mut front = std::mem::take(&mut self.front);
+        debug_assert_eq!(front.len(), self.core.config.receive_len, "it is taken once at a time");
         let is_crowded = self.core.has_put_off | self.core.turns.are_metered();
         let mut events = match is_crowded {
             false => self.take_from(&mut front, now, found),

@@ -112,6 +112,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 entry.link = Link::Fabric(FabricLink { qp, state: None });
                 entry.address = self.provider.peer_address(qp).unwrap_or(PeerAddress::Simulated);
                 self.core.peers.name_qp(qp, peer);
+                debug_assert!(self.core.peers.lost > 0, "a lost connection is counted");
                 self.core.peers.lost -= 1;
             }
             Err(fault) => self.postpone_connection(peer, Cause::Fabric(fault)),
@@ -246,6 +247,10 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// there will be another connection.
     pub(crate) fn handle_connection_end(&mut self, peer: PeerId, cause: Cause) {
         let Some(entry) = self.core.peers.get_mut(peer) else { return };
+        debug_assert!(
+            matches!(entry.link, Link::Fabric(_) | Link::Stream(_)),
+            "a connection ends once"
+        );
         // If the shard ended the connection, the fabric or socket does not have the reason.
         let cause = entry.take_ending().unwrap_or(cause);
         if let Link::Fabric(FabricLink { state: Some(connection), .. }) = &entry.link {
@@ -298,6 +303,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             entry.take_ending();
             entry.life.up = false;
             let receives = entry.options.forget();
+            debug_assert!(receives <= entry.life.promised, "those of options are among all others");
             entry.life.promised -= receives;
             self.core.receives.release(receives);
         }
@@ -313,6 +319,10 @@ impl<P: Provider, A: App> Shard<P, A> {
         if self.core.peers.len() == self.core.peers.capacity() {
             self.forget_one_absent();
         }
+        debug_assert!(
+            promised == 0 || self.core.receives.fits(promised),
+            "a connection is accepted when its receives are there"
+        );
         let mut peer = Peer { address, ..Peer::new(side, link, self.core.now) };
         peer.life.promised = promised;
         let id = PeerId(self.core.peers.table.insert(peer).ok()?);

@@ -52,7 +52,9 @@ impl Grant {
         // RFC 5040 §8.1.2 [5040-75]: no peer takes more receives than its fair share
         // RFC 5041 §8.3.2 [5041-58]: no peer takes more receives than its fair share
         // RFC 5042 §6.4.3.1 [5042-14]: no peer takes more than its fair share of receives
-        grant.min(max).max(1)
+        let grant = grant.min(max).max(1);
+        debug_assert!(grant == 1 || grant <= max, "no grant is above the limit");
+        grant
     }
 }
 

@@ -61,6 +61,7 @@ impl Core {
     fn exchange_connections(&mut self, known: PeerId, peer: PeerId) {
         let spare = Peer::new(Side::Server, Link::Absent { since: self.now }, self.now);
         let Some(entry) = self.peers.get_mut(peer) else { return };
+        debug_assert_ne!(known, peer, "two peers exchange their connections");
         let mut fresh = std::mem::replace(entry, spare);
         let Some(entry) = self.peers.get_mut(known) else { return };
         entry.exchange_connection(&mut fresh);
@@ -182,6 +183,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     fn forget(&mut self, peer: PeerId) {
+        debug_assert!(self.core.peers.absent > 0, "an absent peer is counted");
         self.core.peers.absent -= 1;
         self.core.peers.table.remove(peer.0);
     }

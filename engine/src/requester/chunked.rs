@@ -97,6 +97,7 @@ impl<P: Provider, A: App> Shard<P, A> {
 
         // From here on the call is in flight.
         let call = self.core.requester.calls.get_mut(key).ok_or(CallFault::Limit)?;
+        debug_assert_eq!(call.state, OutboundState::AwaitCredit, "a call goes out once at a time");
         call.state = OutboundState::AwaitReply;
         call.xid = Some(xid);
         call.sent = Sent { long: long.is_some(), ..Sent::default() };
@@ -314,6 +315,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         else {
             return;
         };
+        debug_assert!(call.message.is_none(), "the provider had the message");
         message.trim_front(call.sent.header_len as usize);
         if let Some(position) = call.offers.as_ref().and_then(|offers| offers.position) {
             remove_item(&mut message, position, call.sent.inserted as usize);
@@ -352,6 +354,7 @@ fn count(forms: &mut Forms, form: Form) {
 /// Removes an item that [`insert_item`] inserted.
 fn remove_item(message: &mut Buf, position: usize, inserted: usize) {
     let len = message.len();
+    debug_assert!(inserted == 0 || position + inserted <= len, "the item is in its message");
     if inserted > 0 && position + inserted <= len {
         message.copy_within(position + inserted..len, position);
         message.truncate(len - inserted);

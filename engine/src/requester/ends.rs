@@ -44,6 +44,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Some(call) = self.core.requester.calls.get_mut(key).filter(|call| whole(call)) else {
             return;
         };
+        debug_assert_eq!(call.state, OutboundState::AwaitWhole, "it was to go out again");
         call.state = OutboundState::AwaitCredit;
         call.drop_reply_room();
         let (peer, cancelled) = (call.peer, call.cancelled);

@@ -39,6 +39,7 @@ impl Core {
             // other one.
             unclocked.retain(|key| calls.get(*key).is_some());
         }
+        debug_assert!(unclocked.len() < unclocked.capacity(), "there is an entry for each call");
         unclocked.push(key);
     }
 

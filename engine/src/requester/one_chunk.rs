@@ -83,6 +83,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             return false;
         }
         let Some(chunk) = PlannedChunk::of(call, connection.short()) else { return false };
+        debug_assert_eq!(call.state, OutboundState::AwaitCredit, "a call goes out once at a time");
         let xid = call.xid.unwrap_or_else(|| xids.fresh(key.index()));
         (call.state, call.xid, call.sent) = (OutboundState::AwaitReply, Some(xid), Sent::default());
         core.ways.note_short();

@@ -19,6 +19,7 @@ impl Core {
     /// Checks that one more call to `peer`, which already holds `own` entries, may wait.
     #[inline]
     pub(super) fn make_place(&mut self, peer: PeerId, own: usize) -> Result<(), CallFault> {
+        debug_assert!(own <= 1, "it is one call");
         let Self { peers, requester: Requester { calls, .. }, config, .. } = self;
         let Some(entry) = peers.get_mut(peer) else { return Err(CallFault::NoPeer) };
         let waiting = &mut entry.calls.waiting;
@@ -104,6 +105,7 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Reports the end of an unsent call to the app, and returns its room for a result unchanged.
     pub(super) fn give_back(&mut self, call: Outbound, fault: CallFault) {
+        debug_assert!(call.is_fenced(), "an unsent call has no windows");
         let peer = self.core.peers.known_as(call.peer);
         let Outbound { token, offers, .. } = call;
         let (item, result) = match offers {

@@ -16,6 +16,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let xid = self.core.requester.xid(key.index());
         let Some(call) = self.core.requester.calls.get_mut(key) else { return };
         let Some(mut message) = call.message.take() else { return };
+        debug_assert_eq!(call.state, OutboundState::AwaitCredit, "a call goes out once at a time");
         set_xid(&mut message, xid);
         call.xid = Some(xid);
         call.state = OutboundState::AwaitReply;

@@ -136,6 +136,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// invalidated before the app gets the reply (RFC 8166 §4.4.1).
     fn end_call(&mut self, key: Key, peer: PeerId) {
         let Some(call) = self.core.requester.calls.get_mut(key) else { return };
+        debug_assert!(call.has_ended(), "a call that the responder has completed has an outcome");
         call.state = OutboundState::AwaitFence;
         let is_fenced = call.is_fenced();
         if let Some((qp, connection)) = self.core.peers.connection(peer) {
@@ -229,6 +230,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             item = offers.item.take().or_else(|| shared?.try_into_buf().ok());
             result = offers.result.take();
             if let Some(result) = &mut result {
+                debug_assert!(offers.written <= result.len(), "a result is inside its room");
                 result.truncate(offers.written);
                 self.core.moved += result.len();
                 self.core.counters.stats.requester.unwritten +=

@@ -34,6 +34,7 @@ pub(super) fn send<P: Provider>(
     written: &mut WrittenRoom,
     fresh: Xid,
 ) -> bool {
+    debug_assert_eq!(call.state, OutboundState::AwaitCredit, "a call goes out once at a time");
     let xid = call.xid.unwrap_or(fresh);
     let send = ShortSend { qp, message_type: MessageType::Call, xid };
     let sent = match &mut call.message {

@@ -130,6 +130,10 @@ impl<P: Provider, A: App> Shard<P, A> {
             return Start::Wait;
         }
         entry.calls.waiting.pop_front();
+        debug_assert!(
+            self.core.requester.calls.get(key).is_some_and(|call| call.is_fenced()),
+            "a call that waits has no windows"
+        );
         if let Err(fault) = self.send_call(key, peer, qp) {
             if let Some((_, connection)) = self.core.peers.connection(peer) {
                 connection.give_credit();

@@ -96,6 +96,8 @@ impl Core {
         message.reset(HEAD_ROOM);
         let is_whole = message.append(octets).is_ok();
         debug_assert!(is_whole, "the buffer was asked to have room for it");
+        debug_assert!(call.offers.is_none(), "a written call has no chunks");
+        debug_assert!(call.message.is_none(), "a call has one message");
         (call.message, call.written) = (Some(message), 0);
         true
     }
@@ -105,6 +107,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Queues a call that has its entry, and sends it if possible.
     pub(crate) fn queue(&mut self, key: Key) {
         let Some(call) = self.core.requester.calls.get(key) else { return };
+        debug_assert_eq!(call.state, OutboundState::AwaitCredit, "it was not sent");
         let peer = call.peer;
         // Calls requested in between may have taken the capacity that this one relied on.
         if let Err(fault) = self.core.make_place(peer, 1) {

@@ -69,6 +69,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             return self.repost(message);
         }
         let mut fabric = core.responder.spare.take();
+        debug_assert!(fabric.message.is_none() && fabric.pulled == 0, "a spare box is empty");
         (fabric.header, fabric.payload_at, fabric.pull) = (header, payload_at, pull);
         (fabric.message, fabric.since, fabric.expected) = (Some(message), core.now, expected);
         if let Some(call) = core.responder.calls.get_mut(key) {
@@ -132,6 +133,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             Ok(header) => {
                 self.core.stamp_parsed(key, &header, from);
                 let call = Call { id: CallId(key), peer, from, header, arguments: reader, pulled };
+                debug_assert!(self.core.responder.serving.is_none(), "an app serves one call");
                 self.core.responder.serving = Some(peer);
                 self.app.on_call(&mut Cx::new(&mut self.core, &mut self.provider), call);
                 self.core.responder.serving = None;

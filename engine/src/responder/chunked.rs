@@ -8,7 +8,7 @@ use crate::{
     payload::insert_parts,
     shard::Shard,
     stage_times::Stage,
-    state::room_kept,
+    state::{inbound::InboundState, room_kept},
     work::Work,
 };
 use stag_pools::{Buf, Extent, RemoteKey, table::Key};
@@ -68,6 +68,10 @@ impl<P: Provider, A: App> Shard<P, A> {
     pub(super) fn answer_fabric(&mut self, key: Key, answer: Answer) -> Result<(), Answer> {
         let core = &mut self.core;
         let Some(call) = core.responder.calls.get(key) else { return Ok(()) };
+        debug_assert!(
+            matches!(call.state, InboundState::AwaitAnswer | InboundState::AwaitRoom),
+            "the app has had the call"
+        );
         let (peer, xid, has_lists) = (call.peer, call.xid, call.has_lists);
         let Some((qp, connection)) = core.peers.connection(peer) else { return Ok(()) };
         let empty = (!has_lists).then(|| connection.empty_lists());

@@ -100,12 +100,15 @@ impl Core {
     /// Keeps a reply that could not be sent.
     pub(crate) fn keep_unsent(&mut self, peer: PeerId, call: Key, answer: Answer) {
         let Some(entry) = self.responder.calls.get_mut(call) else { return };
+        debug_assert_eq!(entry.state, InboundState::AwaitAnswer, "a call has one reply");
         entry.state = InboundState::AwaitRoom;
         let held = if Bulk::of(&answer).is_some() { 0 } else { answer.message.capacity() as u64 };
         if let Some(entry) = self.peers.get_mut(peer) {
             entry.served.account.hold(held, self.now);
         }
-        self.responder.replies.push_back(Unsent { call, answer, held });
+        let replies = &mut self.responder.replies;
+        debug_assert!(replies.len() < replies.capacity(), "each call has an entry");
+        replies.push_back(Unsent { call, answer, held });
     }
 
     /// Releases the memory of a long reply that has been sent.
@@ -202,6 +205,11 @@ impl<P: Provider, A: App> Shard<P, A> {
         while at < LOOK_MAX
             && let Some(peer) = self.core.responder.line.lane(lane).get(at).copied()
         {
+            let waits = self.core.peers.get(peer).map(|entry| entry.served.wait);
+            debug_assert!(
+                matches!(waits, Some(Wait::Memory(_))),
+                "a peer in line waits for a buffer"
+            );
             if self.core.change_lane(peer, lane) {
                 continue;
             }

@@ -11,7 +11,7 @@ use crate::{
     core::Core,
     memory::Lane,
     peer_view::PeerId,
-    state::{Peer, Wait},
+    state::{Peer, Wait, inbound::InboundState},
 };
 use stag_pools::{
     Buf,
@@ -65,6 +65,10 @@ impl Core {
 
     /// Queues a call after all other waiting calls of its peer.
     pub(crate) fn defer(&mut self, peer: PeerId, call: Key) {
+        debug_assert!(
+            self.responder.calls.get(call).is_some_and(|it| it.state == InboundState::AwaitSink),
+            "only a call that lacks memory or room waits"
+        );
         let Some(entry) = self.peers.get_mut(peer) else { return };
         if let Some(place) = self.responder.line.behind.get_mut(call.index()) {
             *place = None;
@@ -88,6 +92,7 @@ impl Core {
     /// Removes the first waiting call of a peer from its queue; returns the start of its wait.
     pub(crate) fn advance(&mut self, peer: PeerId) -> Time {
         let Some(entry) = self.peers.get_mut(peer) else { return self.now };
+        debug_assert!(entry.served.deferred.is_some(), "a call leaves a queue that has one");
         if let Some((first, last)) = entry.served.deferred {
             let next = self.responder.line.behind.get_mut(first.index()).and_then(Option::take);
             entry.served.deferred = next.map(|next| (next, last));
@@ -145,11 +150,18 @@ impl Core {
                 self.responder.line.count += 1;
                 entry.served.waits_since = now;
             }
-            (_, Wait::Nothing) => self.responder.line.count -= 1,
+            (_, Wait::Nothing) => {
+                debug_assert!(self.responder.line.count > 0, "a peer that waits is counted");
+                self.responder.line.count -= 1;
+            }
             _ => {}
         }
         match wait {
-            Wait::Memory(_) if !in_line(was) => self.responder.line.lane(lane).push_back(peer),
+            Wait::Memory(_) if !in_line(was) => {
+                let line = self.responder.line.lane(lane);
+                debug_assert!(!line.contains(&peer), "a peer is in line once");
+                line.push_back(peer);
+            }
             Wait::Turn if was != Wait::Turn => self.responder.line.turns.push_back(peer),
             _ => {}
         }

@@ -126,6 +126,11 @@ impl<P: Provider, A: App> Shard<P, A> {
         entry.served.pulling += reads;
         entry.served.account.hold(held, core.now);
         (fabric.since, fabric.held) = (core.now, held);
+        debug_assert_eq!(
+            call.state,
+            InboundState::AwaitSink,
+            "the Reads of a call are posted once"
+        );
         call.state = InboundState::AwaitPull;
         let xid = fabric.header.xid;
         let mut refused = None;
@@ -168,6 +173,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let (len, share) = (sink.len() as u64, self.core.memory.share());
         let place =
             fabric.chunks.get_mut(fabric.pulled).expect("one Read for each chunk of the plan");
+        debug_assert!(place.is_none(), "the Reads of a call complete once");
         *place = Some(sink);
         fabric.pulled += 1;
         let is_whole = fabric.pulled == fabric.pull.chunks().len();
@@ -191,11 +197,13 @@ impl<P: Provider, A: App> Shard<P, A> {
         let peer = call.peer;
         let Some(mut fabric) = call.fabric.take() else { return };
         if let Some(entry) = self.core.peers.get_mut(peer) {
+            debug_assert!(entry.served.pulling >= fabric.pulled, "its Reads were counted");
             entry.served.pulling = entry.served.pulling.saturating_sub(fabric.pulled);
             // From here on we hold the memory, not the peer.
             entry.served.account.let_go(fabric.held, self.core.now);
         }
         self.core.wake(peer);
+        debug_assert_eq!(fabric.pulled, fabric.pull.chunks().len(), "every chunk has been pulled");
         let message = fabric.message.take().expect("a call is dispatched once");
         let (header, payload_at, pull) = (fabric.header, fabric.payload_at, fabric.pull);
         let chunks = std::mem::replace(&mut fabric.chunks, [const { None }; READS_MAX]);

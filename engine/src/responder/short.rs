@@ -2,6 +2,7 @@
 
 use crate::{
     app::{App, Call, CallId, Cx, PeerId},
+    config::INLINE_LEN,
     core::Core,
     item::Pulled,
     shard::Shard,
@@ -66,6 +67,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             return None;
         };
         self.core.watch.begin_at_once(key, self.core.now);
+        debug_assert!(self.core.responder.fresh.is_none(), "an app serves one call");
         self.core.responder.fresh = Some(FreshCall { key, peer, xid });
         Some(key)
     }
@@ -254,6 +256,7 @@ impl Responder {
         let Link::Fabric(FabricLink { qp, state: Some(connection) }) = &mut entry.link else {
             return None;
         };
+        debug_assert!(len <= INLINE_LEN, "the room has as many octets");
         let adapts = connection.side() == Side::Server;
         let granted = connection.serves().map_or(0, |credits| credits.granted().0);
         // A grant that may change is adapted on the general path.

@@ -250,6 +250,7 @@ impl Watch {
 
     fn take(&mut self, key: Key) -> Option<Mark> {
         let mark = self.marks.get_mut(key.index())?.take_if(|mark| mark.key == key)?;
+        debug_assert!(self.live > 0, "a mark is counted");
         self.live -= 1;
         Some(mark)
     }

@@ -86,6 +86,7 @@ impl PassShare {
     /// Judges a message that arrives in pass number `pass`. The messages of a connection stay in
     /// order.
     pub(crate) fn judge(&mut self, Asked { pass, is_mixed, promised, must_wait }: Asked) -> Turn {
+        debug_assert!(promised > 0, "a connection may have a message in flight");
         if self.put_off == 0 && !must_wait && self.take(pass, is_mixed, promised) {
             return Turn::Now;
         }
@@ -108,6 +109,7 @@ impl PassShare {
         if self.put_off == ENDING {
             return Turn::Dropped;
         }
+        debug_assert!(self.put_off > 0, "a message that waits is counted");
         if must_wait || !self.take(pass, is_mixed, promised) {
             return Turn::Later;
         }

@@ -46,6 +46,7 @@ impl Deadlines {
         let is_due = now >= self.expiry;
         if is_due {
             self.expiry = now + EXPIRY_INTERVAL_MAX;
+            debug_assert!(self.expiry > now, "a check schedules the next one");
         }
         is_due
     }

@@ -66,6 +66,10 @@ impl Line {
         for lane in &mut self.lanes {
             if let Some(at) = lane.iter().position(|other| *other == peer) {
                 lane.remove(at);
+                debug_assert!(
+                    !self.lanes.iter().any(|lane| lane.contains(&peer)),
+                    "one line, once"
+                );
                 return;
             }
         }

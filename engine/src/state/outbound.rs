@@ -166,6 +166,13 @@ impl Outbound {
             let fault = CallFault::Disconnected(Cause::Fabric(FabricFault::Lost));
             offers.reply = Some(ReplyMemory::Fault(fault));
         }
+        let memory = match role {
+            Role::Item => &offers.item,
+            Role::Message => &None,
+            Role::Result => &offers.result,
+            Role::ReplyRoom => &offers.reply_room,
+        };
+        debug_assert!(memory.is_none(), "memory that a window exposes is not in the call");
         match role {
             Role::Item => offers.item = Some(buf),
             // A copy: the message itself is still in the call.

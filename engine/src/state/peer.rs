@@ -99,6 +99,7 @@ impl Peer {
 
     /// Transfers the name of this peer, and its calls, to `successor`.
     pub(crate) const fn give_way(&mut self, successor: PeerId) {
+        debug_assert!(self.life.successor.is_none(), "a peer gives way once");
         (self.life.successor, self.standing.is_succeeded) = (Some(successor), true);
     }
 
@@ -169,6 +170,7 @@ impl Peer {
     /// Exchanges all state that belongs to the connection and not to the peer.
     pub(crate) fn exchange_connection(&mut self, with: &mut Self) {
         use std::mem::swap;
+        debug_assert_eq!(self.side, with.side, "only peers that connected to us exchange");
         swap(&mut self.link, &mut with.link);
         swap(&mut self.share, &mut with.share);
         swap(&mut self.address, &mut with.address);

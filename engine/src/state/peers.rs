@@ -125,6 +125,7 @@ impl Peers {
     /// connections, because some are still ending. The table then grows at a connection's start,
     /// never while a call is handled.
     pub(crate) fn name_qp(&mut self, qp: Qp, peer: PeerId) {
+        debug_assert!(self.get(peer).is_some(), "a connection has a peer in the table");
         let place = qp.0.index();
         if place >= self.by_qp.len() {
             self.by_qp.resize(place + 1, NOBODY);
@@ -167,6 +168,7 @@ impl Peers {
             .jitter
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
+        debug_assert!((PAUSE_MIN..=PAUSE_MAX).contains(&pause), "a pause keeps its limits");
         let quarter = pause / 4;
         pause - quarter + quarter.mul_f64((self.jitter >> 40) as f64 / f64::from(1 << 24))
     }

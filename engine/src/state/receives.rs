@@ -47,10 +47,12 @@ impl Receives {
     /// Promises `count` more.
     pub(crate) const fn promise(&mut self, count: usize) {
         self.promised += count;
+        debug_assert!(self.promised <= self.count, "a receive is promised once");
     }
 
     /// Ends the promise of `count`.
     pub(crate) const fn release(&mut self, count: usize) {
+        debug_assert!(count <= self.promised, "a promise ends once");
         self.promised -= count;
     }
 

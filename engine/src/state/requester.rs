@@ -4,7 +4,12 @@ use super::{
     outbound::{CallChunks, EndedCall, Outbound, OutboundState, Sent},
     written::{NextCall, WRITTEN_ROOM, WrittenCall, WrittenRoom},
 };
-use crate::{config::Config, peer_view::PeerId, short_send::SHORT_ROOM, spare::Spare};
+use crate::{
+    config::Config,
+    peer_view::PeerId,
+    short_send::{SHORT_ROOM, WRITTEN_MAX},
+    spare::Spare,
+};
 use stag_pools::{Fenced, Table, table::Key};
 use stag_protocol::rpcrdma::{ChunkLists, Xid};
 use stag_verbs::Time;
@@ -46,6 +51,7 @@ impl Xids {
     /// A fresh XID that encodes `place` (RFC 8166 §4.2.1).
     #[inline]
     pub(crate) const fn fresh(&mut self, place: usize) -> Xid {
+        debug_assert!(place < 1 << self.place_bits, "an XID has room for the index of its call");
         self.latest = self.latest.wrapping_add(1);
         Xid(self.latest << self.place_bits | place as u32)
     }
@@ -160,6 +166,7 @@ impl Requester {
     #[inline]
     pub(crate) fn take(&mut self, key: Key) -> Option<EndedCall> {
         let call = self.calls.get_mut(key)?;
+        debug_assert!(call.is_fenced(), "a call ends after its windows");
         let Outbound { peer, token, cancelled, .. } = *call;
         let (offers, message) = (call.offers.take(), call.message.take());
         drop(message);
@@ -182,6 +189,7 @@ impl Requester {
     /// Reassigns the calls that are tied to a connection to the peer that has it after the
     /// exchange; calls that wait for a connection all go to `known`.
     pub(crate) fn exchange_peers(&mut self, known: PeerId, other: PeerId) {
+        debug_assert_ne!(known, other, "two peers exchange their connections");
         for (_, call) in self.calls.iter_mut() {
             if call.peer == other {
                 call.peer = known;
@@ -211,6 +219,8 @@ impl Requester {
         state: OutboundState,
     ) {
         let WrittenCall { key, xid, len, token, reply_max, deadline } = written;
+        debug_assert!((1..=WRITTEN_MAX).contains(&len), "the message is in the room of its entry");
+        debug_assert_eq!(self.xids.place(xid), key.index(), "the reply's XID finds the call");
         self.calls.insert_next(key, || Outbound {
             peer,
             token,

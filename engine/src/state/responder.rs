@@ -178,6 +178,7 @@ impl Responder {
 
     /// Assigns calls to the peer that now has their connection.
     pub(crate) fn exchange_peers(&mut self, known: PeerId, other: PeerId) {
+        debug_assert_ne!(known, other, "two peers exchange their connections");
         let calls = self.calls.iter_mut().map(|(_, call)| &mut call.peer);
         let fresh = self.fresh.iter_mut().map(|fresh| &mut fresh.peer);
         for peer in calls.chain(fresh) {

@@ -176,12 +176,15 @@ impl Turns {
             self.count += usize::from(known.connections == 0);
             *known = ActiveHost { host, connections: known.connections + 1 };
         }
+        debug_assert!(self.count <= self.hosts.len(), "a host with active accounts has an entry");
+        debug_assert!(self.active.len() < self.active.capacity(), "an account is active once");
         self.active.push(ActivePayer { payer, host: place as u32 });
         place as u32
     }
 
     pub(crate) fn deactivate(hosts: &mut [ActiveHost], count: &mut usize, host: u32) {
         if let Some(known) = hosts.get_mut(host as usize) {
+            debug_assert!(known.connections > 0, "an active account is counted at its host");
             known.connections = known.connections.saturating_sub(1);
             *count -= usize::from(known.connections == 0);
         }

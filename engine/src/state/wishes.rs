@@ -55,6 +55,11 @@ impl Wishes {
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
+        debug_assert_eq!(
+            self.any,
+            self.answered.is_some() || self.to_start.is_some() || !self.outbox.is_empty(),
+            "it says if there is a request"
+        );
         !self.any
     }
 

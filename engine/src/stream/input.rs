@@ -64,6 +64,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             Role::Connecting | Role::Requester => self.core.memory.lend_to_reply(stream.wanted),
         };
         let mut longer = longer.ok_or(stream.wanted)?;
+        debug_assert!(longer.capacity() >= stream.wanted, "it has the requested length");
         longer.reset(0);
         if let Some(shorter) = stream.record.take() {
             longer.append(&shorter).expect("it is longer");

@@ -95,6 +95,7 @@ impl Handshakes {
         if self.line.len() >= self.most {
             self.line.retain(|(key, _)| is_live(*key));
         }
+        debug_assert!(self.line.len() < self.most, "a connection is in line once");
         self.line.push_back((key, from));
     }
 

@@ -64,6 +64,7 @@ impl Looks {
         } else {
             now
         };
+        debug_assert!(self.at >= now, "the next look is not in the past");
     }
 }
 

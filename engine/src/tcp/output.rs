@@ -182,7 +182,12 @@ impl Streams {
             let part = stream.output.pop_front();
             stream.output_memory -= part.as_ref().map_or(0, |part| part.memory);
             let ends_call = part.is_some_and(|part| part.ends_call);
+            debug_assert!(!ends_call || stream.calls > 0, "a reply ends a call");
             stream.calls = stream.calls.saturating_sub(ends_call.into());
         }
+        debug_assert!(
+            !stream.output.is_empty() || (stream.output_octets, stream.output_memory) == (0, 0),
+            "no octets wait without a part"
+        );
     }
 }

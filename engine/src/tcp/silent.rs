@@ -36,6 +36,7 @@ impl SilentPeers {
         if self.line.len() >= self.most {
             self.line.retain(|(key, _)| is_silent(*key));
         }
+        debug_assert!(self.line.len() < self.most, "a connection is in line once");
         self.line.push_back((key, now + within));
     }
 

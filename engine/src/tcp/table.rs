@@ -422,6 +422,7 @@ impl Streams {
     /// Forgets a connection.
     pub(crate) fn remove(&mut self, key: Key) -> Option<Stream> {
         let stream = self.connections.remove(key)?;
+        debug_assert!(stream.output.len() <= self.parts, "parts that wait are counted");
         self.parts -= stream.output.len();
         Some(stream)
     }
