@@ -4,7 +4,7 @@
 //!
 //! | room | what |
 //! |---|---|
-//! | `shards` | the home shard, which has all clients, and the shards that their connections came to |
+//! | `shards` | the home shard, which has all clients, and the shards of their connections |
 //! | `interpreter` | executes the operations of a compound in turn; suspends and resumes it |
 //! | `op` | one file for each operation |
 //! | `v3_conflicts` | calls of version 3 against opens and delegations |
