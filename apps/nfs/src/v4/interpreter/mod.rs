@@ -4,11 +4,12 @@
 
 pub(in crate::v4) mod getattr_fast_path;
 pub(in crate::v4) mod resumption;
+mod sequence;
 pub(in crate::v4) mod suspended;
 
 use stag_engine::{Answer, Cx, Pulled};
 use stag_protocol::{
-    nfs::v4::{Compound, Operation, OperationFault, Request, SequenceArgs, Status4},
+    nfs::v4::{Compound, Operation, OperationFault, Request, Status4},
     rpc::{Accepted, CallHeader, Outcome, ReplyHeader, Xid},
     xdr::{Error, Reader, padded},
 };
@@ -24,9 +25,7 @@ use super::{
     },
     op,
     recovery::grace::HeldReply,
-    session::{
-        BegunSlot, CELL_LEN, Principal, SequenceFacts, SlotVerdict, reply_data::take_data_out,
-    },
+    session::{BegunSlot, CELL_LEN, Principal, SequenceFacts, reply_data::take_data_out},
 };
 use crate::{
     data_counts::DataCounts,
@@ -451,56 +450,6 @@ impl<S: Store> CompoundContext<'_, '_, S> {
             return Err(Status4::RepTooBigToCache);
         }
         Ok(())
-    }
-
-    /// SEQUENCE (RFC 8881 §18.46), which is the first operation.
-    fn sequence(
-        &mut self,
-        args: &SequenceArgs,
-        facts: &SequenceFacts<'_>,
-    ) -> OpResult<SequenceOutcome> {
-        if let Some(begun) = self.shard_context.begun {
-            return self.go_on_with(begun);
-        }
-        self.associate(&args.session)?;
-        let verdict = match self.nfs4.sessions.begin(args, facts) {
-            Err(Status4::Delay) => return Ok(self.await_slots(args)),
-            verdict => verdict?,
-        };
-        let flow = match verdict {
-            SlotVerdict::New(slot) => {
-                self.slot = Some(slot);
-                self.nfs4.renew_lease(&slot, self.cx.now());
-                if self.nfs4.link.is_some() {
-                    let takes_loans = self.shard_context.takes_loans;
-                    self.nfs4.note_way(&slot.session, self.source.shard, takes_loans);
-                }
-                if self.shard_context.placement == Placement::Begin {
-                    return Ok(SequenceOutcome::NeedsHome);
-                }
-                SequenceOutcome::Usual
-            }
-            SlotVerdict::InProgress => return self.join(args),
-            SlotVerdict::Replay => {
-                self.nfs4.tally.replayed += 1;
-                let kept = self.nfs4.sessions.kept(&args.session, args.slot).unwrap_or_default();
-                self.reply.truncate(ReplyHeader::LEN);
-                let written = self.reply.write(|writer| writer.fixed(kept));
-                self.is_replay = true;
-                debug_assert!(written.is_ok(), "a message has room for what a slot keeps");
-                return Ok(SequenceOutcome::Replayed);
-            }
-            SlotVerdict::ReplayUncached => SequenceOutcome::NotKept,
-        };
-        let ok = self.nfs4.sequence_ok(args).ok_or(Status4::BadSession)?;
-        self.put(&stag_protocol::nfs::v4::Answer::Sequence(Ok(ok)))?;
-        Ok(flow)
-    }
-
-    /// Ends the request of the slot, with its reply if that has to be kept.
-    pub(super) fn release_slot(&mut self) {
-        let slot = self.slot.take();
-        self.nfs4.free_slot(slot, &self.reply);
     }
 }
 

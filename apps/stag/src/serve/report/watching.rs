@@ -8,8 +8,8 @@ use crate::{
     serve::plan::{Plan, exports::Exported, observe_options::ObserveOptions},
 };
 use stag_fabrics::FabricAddress;
-use stag_nfs_store::exports::client_rules::{ClientOptions, ClientRule, Squash};
 use stag_nfs::serve::Started;
+use stag_nfs_store::exports::client_rules::{ClientOptions, ClientRule, Squash};
 use stag_operate::{
     control::answers::{ExportFacts, ExportList, Facts},
     metrics::{Gathered, ShardPlace, object},

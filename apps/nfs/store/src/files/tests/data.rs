@@ -139,11 +139,7 @@ fn many_more_files_than_stay_open_can_be_used() {
 
 #[test]
 fn a_full_disk_answers_that_no_space_is_left() {
-    let ran = run_under(
-        &["unshare", "-rm"],
-        "files::tests::data::inside_a_full_disk",
-        "full-disk",
-    );
+    let ran = run_under(&["unshare", "-rm"], "files::tests::data::inside_a_full_disk", "full-disk");
     if !ran {
         eprintln!("skipped: no mount namespace for a small tmpfs");
     }

@@ -47,8 +47,7 @@ fn all_descriptors() -> Vec<fs::File> {
 
 #[test]
 fn a_call_about_two_files_keeps_both_when_room_is_made() {
-    let test =
-        "files::tests::descriptors::a_call_about_two_files_keeps_both_when_room_is_made";
+    let test = "files::tests::descriptors::a_call_about_two_files_keeps_both_when_room_is_made";
     if !std::env::var("STAG_TEST_MARKER").is_ok_and(|marker| marker == "two") {
         if !run_under(&["prlimit", "--nofile=600:600"], test, "two") {
             eprintln!("skipped: no prlimit");

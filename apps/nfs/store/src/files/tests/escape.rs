@@ -200,11 +200,8 @@ fn a_directory_swapped_for_a_link_while_calls_run_never_leads_outside() {
 
 #[test]
 fn mount_points_inside_an_export_are_not_crossed() {
-    let ran = run_under(
-        &["unshare", "-rm"],
-        "files::tests::escape::with_a_mount_inside",
-        "mount-inside",
-    );
+    let ran =
+        run_under(&["unshare", "-rm"], "files::tests::escape::with_a_mount_inside", "mount-inside");
     if !ran {
         eprintln!("skipped: no mount namespace");
     }

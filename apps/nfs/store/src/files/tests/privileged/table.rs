@@ -333,11 +333,7 @@ fn locally(program: &Path, tree: &Path, (uid, gid, groups): Identity) -> Option<
     command.args([format!("--reuid={uid}"), format!("--regid={gid}"), groups]);
     // Without the rights of this process itself.
     command.args(["--ambient-caps=-all", "--inh-caps=-all"]).arg(program);
-    command.args([
-        "files::tests::privileged::table::as_the_user",
-        "--exact",
-        "--include-ignored",
-    ]);
+    command.args(["files::tests::privileged::table::as_the_user", "--exact", "--include-ignored"]);
     let output = command.env("STAG_TEST_TREE", tree).output().ok()?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     let report = fs::read_to_string(report).unwrap();
