@@ -1,4 +1,4 @@
-//! NFS versions 4.1 and 4.2 (RFC 8881, RFC 7862). The gateway calls [`Nfs4`] with each COMPOUND.
+//! NFS versions 4.1 and 4.2 (RFC 8881, RFC 7862). The gateway calls `Nfs4` with each COMPOUND.
 //!
 //! Rooms from the top down; an import goes downwards only, and a test holds that (`tests/tidy`):
 //!

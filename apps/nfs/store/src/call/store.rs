@@ -17,8 +17,8 @@ use stag_protocol::nfs::{
 
 /// The store of one shard, as its gateway uses it: state outside of calls, and two ways to make a
 /// call. Most are answered at once by [`now`](Self::now). One that may [wait](Self::waits) is begun
-/// as an owned [`StoreRequest`], and its outcome comes later from [`next_done`](Self::next_done);
-/// meanwhile the gateway keeps its caller and its memory.
+/// as an owned [`StoreRequest`](crate::StoreRequest), and its outcome comes later from
+/// [`next_done`](Self::next_done); meanwhile the gateway keeps its caller and its memory.
 pub trait Store {
     /// True if calls may wait. If false, the methods on waiting are never called.
     const MAY_WAIT: bool = false;

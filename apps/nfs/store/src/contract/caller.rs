@@ -62,7 +62,7 @@ pub struct WritePayload<'a> {
     /// The octets.
     pub octets: &'a [u8],
     /// The same bytes in memory that can be kept, if they were pulled from the caller. Only bytes
-    /// in a buffer of [`Store::sink`] may be kept for long.
+    /// in a buffer of [`Store::sink`](crate::Store::sink) may be kept for long.
     pub shared: Option<Extent>,
 }
 
