@@ -242,7 +242,7 @@ impl GatewayCounters {
                 .collect(),
             refused: self.refused,
             data: self.data,
-            // The verifier grows by one for each failure (`store::files::sync`).
+            // The verifier grows by one for each failure (`files::sync` of the stores).
             failed_syncs: u64::from_be_bytes(verifier)
                 .wrapping_sub(u64::from_be_bytes(self.first_verifier)),
             faults: BTreeMap::new(),

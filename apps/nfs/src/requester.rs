@@ -10,7 +10,7 @@ pub(crate) struct CallSource {
     pub(crate) peer: PeerId,
     /// The caller's address.
     pub(crate) from: PeerAddress,
-    /// Shard of the connection, as in [`ShardPeer`](crate::pending::table::PeerAt).
+    /// Shard of the connection, as in [`ShardPeer`](ShardPeer).
     pub(crate) shard: u16,
 }
 

@@ -18,13 +18,13 @@ const HELD: u8 = 2;
 /// Each bucket is written by the shard that owns its files, and read by all.
 ///
 /// A change without a stateid (version 3, SETATTR, REMOVE, RENAME, LINK) checks
-/// [`PresenceFilter::may_conflict`] before it is made. The owner sets the octet, and grants a
+/// [`ConflictFilter::may_conflict`] before it is made. The owner sets the octet, and grants a
 /// delegation after every shard has confirmed that calls which may have checked before are complete
 /// (`v4/announce.rs`). It reads the file's attributes after the grant.
 #[derive(Debug)]
-pub struct PresenceFilter(Box<[AtomicU8]>);
+pub struct ConflictFilter(Box<[AtomicU8]>);
 
-impl PresenceFilter {
+impl ConflictFilter {
     /// A filter for files without state.
     pub fn new() -> Self {
         Self((0..BUCKETS).map(|_| AtomicU8::new(0)).collect())
@@ -55,7 +55,7 @@ impl PresenceFilter {
     }
 }
 
-impl Default for PresenceFilter {
+impl Default for ConflictFilter {
     fn default() -> Self {
         Self::new()
     }
@@ -87,7 +87,7 @@ impl BucketCounts {
 /// The owner's side: the number of files in each bucket.
 #[derive(Debug)]
 pub(crate) struct Presence {
-    filter: Arc<PresenceFilter>,
+    filter: Arc<ConflictFilter>,
     counts: Box<[BucketCounts]>,
     /// Files of all buckets.
     files: usize,
@@ -96,7 +96,7 @@ pub(crate) struct Presence {
 }
 
 impl Presence {
-    pub fn new(filter: Arc<PresenceFilter>) -> Self {
+    pub fn new(filter: Arc<ConflictFilter>) -> Self {
         Self { filter, counts: vec![BucketCounts::default(); BUCKETS].into(), files: 0, held: 0 }
     }
 
@@ -157,12 +157,12 @@ impl StateTables {
     }
 
     /// The filter, if any file has a delegation for writing.
-    pub fn held_files(&self) -> Option<Arc<PresenceFilter>> {
+    pub fn held_files(&self) -> Option<Arc<ConflictFilter>> {
         (self.presence.held > 0).then(|| self.presence())
     }
 
     /// The filter, for other shards and version 3.
-    pub fn presence(&self) -> Arc<PresenceFilter> {
+    pub fn presence(&self) -> Arc<ConflictFilter> {
         Arc::clone(&self.presence.filter)
     }
 }

@@ -43,7 +43,7 @@ mod tests;
 pub use actions::StateWork;
 pub use attributes::{AttributeOrder, AttributeSource, ChangeAndSize};
 pub use check::{IoAccess, IoGrant};
-pub use conflict_filter::PresenceFilter;
+pub use conflict_filter::ConflictFilter;
 pub use delegation::{
     DelegationOffer, DelegationOutcome, DelegationPolicy, GivenDelegation, GrantingCall,
 };

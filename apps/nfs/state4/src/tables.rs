@@ -3,7 +3,7 @@
 use crate::{
     ClientKey, FileId, FileRef, StateKey, StateLimits, StateName,
     actions::WorkQueue,
-    conflict_filter::{Presence, PresenceFilter},
+    conflict_filter::{ConflictFilter, Presence},
     entry::{ClientEntry, FileEntry, LockOwner, StateEntry, StateKind},
     expired::ExpiredClients,
     fact_changes::Watch,
@@ -116,7 +116,7 @@ impl StateTables {
             lease,
             next_client: 0,
             recent: RecentRecalls::new(),
-            presence: Presence::new(Arc::new(PresenceFilter::new())),
+            presence: Presence::new(Arc::new(ConflictFilter::new())),
             waited: VecDeque::new(),
             unlocked: Vec::new(),
             weakened: Vec::new(),
@@ -145,7 +145,7 @@ impl StateTables {
 
     /// Shows the files that may have delegations or denials in a filter that shards share. Must be
     /// called before any client has state.
-    pub fn share_presence(&mut self, filter: Arc<PresenceFilter>) {
+    pub fn share_presence(&mut self, filter: Arc<ConflictFilter>) {
         assert!(self.states.is_empty(), "the filter would miss what is there");
         self.presence = Presence::new(filter);
     }

@@ -1,6 +1,6 @@
 //! The replay log of an operation that may wait.
 //!
-//! An operation that has to wait ends with [`OpExit::Wait`](super::Stop::Wait), and its
+//! An operation that has to wait ends with [`OpExit::Wait`](super::OpExit::Wait), and its
 //! compound is suspended with a wish, which names the event it waits for. After that event, the
 //! operation runs again from its first line. Its replay log replays the earlier answers in the same
 //! order, then gives the new one: each question reaches the store once, and each change is made

@@ -10,7 +10,7 @@ use std::{hash::Hasher, sync::Arc};
 use super::{CompoundContext, OpExit, OpResult, changes_in_flight::ChangeScope};
 use stag_nfs_store::Store;
 use stag_nfs4_state::{
-    Claim, ClientKey, DeniedLock, FileId, IoAccess, PresenceFilter, RecallScope, StateFault,
+    Claim, ClientKey, ConflictFilter, DeniedLock, FileId, IoAccess, RecallScope, StateFault,
     StateRequest, StateTables,
 };
 
@@ -193,7 +193,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     }
 
     /// Shows the files that have a write delegation, if there are any.
-    pub(in crate::v4) fn held_files(&self) -> Option<Arc<PresenceFilter>> {
+    pub(in crate::v4) fn held_files(&self) -> Option<Arc<ConflictFilter>> {
         match &self.nfs4.borrowed {
             Some(borrowed) => borrowed.held_files(),
             None => self.nfs4.state.held_files(),

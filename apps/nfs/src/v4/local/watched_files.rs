@@ -114,8 +114,8 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     /// watches: it is about to be opened for writing, or locked.
     ///
     /// # Errors
-    /// [`OpExit::Wait`](crate::v4::context::Stop::Wait), and then NFS4ERR_DELAY, while a recall is
-    /// outstanding.
+    /// [`OpExit::Wait`](crate::v4::context::OpExit::Wait), and then NFS4ERR_DELAY, while a recall
+    /// is outstanding.
     pub(in crate::v4) fn await_unwatched(&mut self, file: &FileHandle, fsid: u64) -> OpResult {
         if !self.nfs4.watches(fsid) || !self.sees_delegations() {
             return Ok(());

@@ -25,7 +25,7 @@ use crate::v4::{
     },
 };
 use stag_nfs_store::{LISTING_MAX, ListedEntry, ListingStart, Store};
-use stag_nfs4_state::PresenceFilter;
+use stag_nfs4_state::ConflictFilter;
 
 /// Number, status and verifier before the entries.
 const HEAD_LEN: usize = 4 + 4 + 8;
@@ -215,7 +215,7 @@ struct EntryRest {
     system: FileSystemFacts,
     lease: u32,
     /// Shows the files of write delegations, if there are any.
-    held: Option<Arc<PresenceFilter>>,
+    held: Option<Arc<ConflictFilter>>,
 }
 
 /// Adds an entry of a store; returns false when it does not fit. `.` and `..` are left out.

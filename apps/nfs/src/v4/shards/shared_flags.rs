@@ -6,13 +6,13 @@ use std::sync::{
 };
 
 use super::slot_lease::LeaseFlags;
-use stag_nfs4_state::{FileId, PresenceFilter};
+use stag_nfs4_state::{ConflictFilter, FileId};
 
 /// See the module.
 #[derive(Debug)]
 pub(in crate::v4) struct SharedFlags {
     conflicts: AtomicU8,
-    presence: Arc<PresenceFilter>,
+    presence: Arc<ConflictFilter>,
     /// Facts about lent sessions, some of which are reported to the home.
     pub(in crate::v4) loans: LeaseFlags,
 }
@@ -48,7 +48,7 @@ impl SharedFlags {
     }
 
     /// The filter that all shards look at.
-    pub(in crate::v4) fn presence(&self) -> Arc<PresenceFilter> {
+    pub(in crate::v4) fn presence(&self) -> Arc<ConflictFilter> {
         Arc::clone(&self.presence)
     }
 }

@@ -46,7 +46,7 @@ use crate::{
     },
 };
 use stag_nfs_store::Store;
-use stag_nfs4_state::{ClientKey, PresenceFilter};
+use stag_nfs4_state::{ClientKey, ConflictFilter};
 
 /// The client has completed its reclaims, and has room for one more open. No flag of SEQUENCE has
 /// this bit (RFC 8881 §18.46.1).
@@ -135,7 +135,7 @@ impl Borrowed {
     }
 
     /// Shows the files that have a write delegation, if there may be any.
-    pub(in crate::v4) fn held_files(&self) -> Option<Arc<PresenceFilter>> {
+    pub(in crate::v4) fn held_files(&self) -> Option<Arc<ConflictFilter>> {
         self.sees_conflicts().then(|| self.facts.presence())
     }
 

@@ -541,7 +541,7 @@ fn the_filter_shows_files_with_delegations_or_denials_and_forgets_them() {
     delegated(&mut fixture, 2, READ);
     fixture.tables.release_client(fixture.clients[2]);
     assert!(!is_shown());
-    let owners = (0..64).map(|file| PresenceFilter::owner(FileId(file), 4));
+    let owners = (0..64).map(|file| ConflictFilter::owner(FileId(file), 4));
     let owners: std::collections::HashSet<_> = owners.collect();
     assert_eq!(owners.len(), 4, "files spread over the shards");
 }

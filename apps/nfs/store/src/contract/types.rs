@@ -1,6 +1,6 @@
 //! Attributes of files, and changes to them, as used by stores for every version of NFS.
 //!
-//! Versions 3 and 4 have the same attributes in different forms: `stag_nfs::v3` converts for
+//! Versions 3 and 4 have the same attributes in different forms: `version3` converts for
 //! version 3 (RFC 1813 §2.6), the version 4 code for version 4 (RFC 8881 §5). Handles, kinds,
 //! device numbers, rights and [`Status`](crate::Status) are those of version 3, which version 4
 //! shares. A status that version 3 lacks is represented by one that the method returns for nothing
