@@ -199,8 +199,8 @@ fn every_notice_of_a_start_is_explained() {
         "apps/stag/src/serve/plan/client_rules.rs",
         "apps/stag/src/serve/start/mod.rs",
         "apps/operate/src/observe/mod.rs",
-        "apps/nfs/src/store/files/shared.rs",
-        "apps/nfs/src/store/files/kernel.rs",
+        "apps/nfs/store/src/files/shared.rs",
+        "apps/nfs/store/src/files/kernel_handles.rs",
     ] {
         let source = source(path);
         let mut parts = source.split(".push(").peekable();
