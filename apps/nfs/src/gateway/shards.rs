@@ -102,9 +102,9 @@ impl<S: Store> Gateway<S> {
             };
         };
         let mut is_behind_io = false;
-        if shard_context.placement == Placement::Begin || shard_context.home.is_some() {
+        if shard_context.placement == Placement::Begin || shard_context.facts.home.is_some() {
             // A request is begun only if the home has room for it.
-            let may_wait = shard_context.home.is_none() && arrival.has_spare_room();
+            let may_wait = shard_context.facts.home.is_none() && arrival.has_spare_room();
             let gives_up = |nfs4: &mut Box<Nfs4>| nfs4.give_up(&compound, may_wait);
             is_behind_io = has_room && self.nfs4.as_mut().is_some_and(gives_up);
             if !has_room || (is_behind_io && !may_wait) {

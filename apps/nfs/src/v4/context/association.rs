@@ -180,9 +180,9 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     /// NFS4ERR_BADSESSION for one that does not exist, or belongs to another host.
     #[inline]
     pub(in crate::v4) fn associate(&mut self, id: &SessionId) -> Result<(), Status4> {
-        match self.nfs4.associate(id, self.source) {
+        match self.nfs4.associate(id, self.compound.source) {
             true => Ok(()),
-            false => Err(self.nfs4.note_unknown_session(id, self.source)),
+            false => Err(self.nfs4.note_unknown_session(id, self.compound.source)),
         }
     }
 
@@ -191,7 +191,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     /// # Errors
     /// NFS4ERR_STALE_CLIENTID for one that does not exist, or belongs to another host.
     pub(in crate::v4) fn own_client(&self, id: u64) -> Result<&Client, Status4> {
-        let is_own = self.nfs4.is_of(id, self.source);
+        let is_own = self.nfs4.is_of(id, self.compound.source);
         self.nfs4.clients.get(id).filter(|_| is_own).ok_or(Status4::StaleClientid)
     }
 }

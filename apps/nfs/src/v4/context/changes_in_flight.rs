@@ -157,7 +157,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     #[inline]
     pub(in crate::v4) fn note_change(&mut self, scope: impl FnOnce() -> ChangeScope) {
         if S::MAY_WAIT {
-            self.replay_log.changes.add(scope());
+            self.compound.replay_log.changes.add(scope());
         }
     }
 
@@ -165,7 +165,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     #[inline]
     pub(in crate::v4) fn end_changes(&mut self) {
         if S::MAY_WAIT {
-            self.replay_log.changes.end(&mut self.nfs4.changes);
+            self.compound.replay_log.changes.end(&mut self.nfs4.changes);
         }
     }
 }

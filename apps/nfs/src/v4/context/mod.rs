@@ -14,6 +14,12 @@ pub(in crate::v4) mod status;
 pub(in crate::v4) mod store_calls;
 pub(in crate::v4) mod waiting;
 
+use crate::{
+    data_counts::DataCounts,
+    reply::ReplyWriter,
+    requester::{BufferLimits, CallSource, Requester, ShardPeer},
+    v4::context::placement::ShardFacts,
+};
 use stag_engine::{Cx, ItemsFull, Pulled, Time};
 use stag_protocol::{
     nfs::{
@@ -25,12 +31,7 @@ use stag_protocol::{
 
 use super::{
     Nfs4,
-    session::{Principal, SlotInUse},
-};
-use crate::{
-    data_counts::DataCounts,
-    reply::ReplyWriter,
-    requester::{BufferLimits, CallSource, Requester, ShardPeer},
+    session::{Principal, SequenceFacts, SlotInUse},
 };
 use filehandle::Node;
 use placement::ShardContext;
@@ -91,7 +92,47 @@ pub(crate) struct WaitMeans {
     pub(crate) limits: BufferLimits,
 }
 
-/// A running compound.
+/// The part of a compound that is done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Progress {
+    /// Operations whose results are written.
+    pub(super) count: u32,
+    /// Place of their number in the reply.
+    pub(super) count_at: usize,
+    /// Number of operations to execute here.
+    pub(super) until: u32,
+    /// Number of operations that another shard has executed, too, and that are counted there.
+    pub(super) passed: u32,
+}
+
+/// The state of a compound that lasts while it waits: it is put aside and taken up as a whole.
+#[derive(Debug)]
+pub(super) struct CompoundState {
+    /// The arguments in memory of their own, once it may have to wait.
+    pub(super) kept: Option<SavedArguments>,
+    /// The replay log of the operation.
+    pub(super) replay_log: ReplayLog,
+    /// Time up to which it waits for delegations, once it does.
+    pub(super) recall_until: Option<Time>,
+    /// The last caller; none when it is gone.
+    pub(super) requester: Option<Requester>,
+    pub(super) source: CallSource,
+    pub(super) caller: Caller,
+    pub(super) principal: Principal,
+    /// Octets of the call, and its operations, by which SEQUENCE is checked.
+    pub(super) request_len: usize,
+    pub(super) operations: u32,
+    pub(super) minor_version: u32,
+    pub(super) reply: ReplyWriter,
+    pub(super) place: Filehandles,
+    /// The slot of its SEQUENCE.
+    pub(super) slot: Option<SlotInUse>,
+    pub(super) progress: Progress,
+    /// Facts about it at other shards.
+    pub(super) shard_facts: ShardFacts,
+}
+
+/// Execution state of one COMPOUND: the state that lasts, and what a run borrows.
 pub(super) struct CompoundContext<'t, 'k, S> {
     pub(super) nfs4: &'t mut Nfs4,
     pub(super) store: &'t mut S,
@@ -101,25 +142,10 @@ pub(super) struct CompoundContext<'t, 'k, S> {
     pub(super) arguments: Reader<'t>,
     /// The arguments that came in Read chunks.
     pub(super) pulled: Pulled<'t>,
-    /// The arguments in memory of their own, once it may have to wait.
-    pub(super) kept: Option<SavedArguments>,
-    /// The replay log of the operation.
-    pub(super) replay_log: ReplayLog,
     pub(super) means: WaitMeans,
-    /// Time up to which it waits for delegations, once it does.
-    pub(super) recall_until: Option<Time>,
+    pub(super) compound: CompoundState,
     /// The operation has asked the store for a change.
     pub(super) has_changed: bool,
-    /// The caller to answer.
-    pub(super) requester: Option<Requester>,
-    pub(super) source: CallSource,
-    pub(super) caller: Caller,
-    pub(super) principal: Principal,
-    pub(super) minor_version: u32,
-    pub(super) reply: ReplyWriter,
-    pub(super) place: Filehandles,
-    /// The slot of its SEQUENCE.
-    pub(super) slot: Option<SlotInUse>,
     /// The store has been given the caller.
     pub(super) has_acted: bool,
     /// The reply was taken from the slot.
@@ -128,10 +154,18 @@ pub(super) struct CompoundContext<'t, 'k, S> {
     pub(super) shard_context: ShardContext<'t>,
 }
 
+impl<'t, S> CompoundContext<'t, '_, S> {
+    /// Facts by which SEQUENCE is checked.
+    pub(super) fn facts(&self) -> SequenceFacts<'t> {
+        let CompoundState { principal, request_len, operations, .. } = self.compound;
+        SequenceFacts { principal, request_len, operations, arguments: self.arguments.clone() }
+    }
+}
+
 impl<S: Store> CompoundContext<'_, '_, S> {
     /// The connection that the compound came over.
     pub(super) const fn peer_at(&self) -> ShardPeer {
-        Requester::of(self.source).at()
+        Requester::of(self.compound.source).at()
     }
 
     /// The current object.
@@ -139,7 +173,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     /// # Errors
     /// NFS4ERR_NOFILEHANDLE.
     pub(super) fn current(&self) -> Result<Node, Status4> {
-        self.place.current.ok_or(Status4::NoFileHandle)
+        self.compound.place.current.ok_or(Status4::NoFileHandle)
     }
 
     /// The saved object.
@@ -147,7 +181,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     /// # Errors
     /// NFS4ERR_NOFILEHANDLE.
     pub(super) fn saved(&self) -> Result<Node, Status4> {
-        self.place.saved.ok_or(Status4::NoFileHandle)
+        self.compound.place.saved.ok_or(Status4::NoFileHandle)
     }
 
     /// The client of the session.
@@ -155,18 +189,18 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     /// # Errors
     /// NFS4ERR_OP_NOT_IN_SESSION without a session.
     pub(super) fn client(&self) -> Result<u64, Status4> {
-        self.slot.map(|slot| slot.client).ok_or(Status4::OpNotInSession)
+        self.compound.slot.map(|slot| slot.client).ok_or(Status4::OpNotInSession)
     }
 
     /// Makes an object the current one. It has no stateid yet.
     pub(super) fn set_current(&mut self, node: Node) {
-        self.place.current = Some(node);
-        self.place.stateid = None;
+        self.compound.place.current = Some(node);
+        self.compound.place.stateid = None;
     }
 
     /// Sets or clears the current stateid.
     pub(super) fn set_stateid(&mut self, stateid: Option<Stateid>) {
-        self.place.stateid = stateid;
+        self.compound.place.stateid = stateid;
     }
 
     /// A stateid of the arguments, or the current one if they contain the special stateid for it.
@@ -176,37 +210,37 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     pub(super) fn stateid(&self, given: Stateid) -> Result<Stateid, Status4> {
         match given {
             // RFC 8881 §16.2.3.1.2: this special stateid stands for the current one.
-            Stateid::CURRENT => self.place.stateid.ok_or(Status4::BadStateid),
+            Stateid::CURRENT => self.compound.place.stateid.ok_or(Status4::BadStateid),
             given => Ok(given),
         }
     }
 
     /// The stateid that was saved.
     pub(super) const fn saved_stateid(&self) -> Option<Stateid> {
-        self.place.saved_stateid
+        self.compound.place.saved_stateid
     }
 
     /// Drops the current object (RFC 8881 §18.29.3).
     pub(super) fn drop_current(&mut self) {
-        self.place.current = None;
-        self.place.stateid = None;
+        self.compound.place.current = None;
+        self.compound.place.stateid = None;
     }
 
     /// SAVEFH: saves the object and its stateid.
     pub(super) fn save(&mut self) {
-        self.place.saved = self.place.current;
-        self.place.saved_stateid = self.place.stateid;
+        self.compound.place.saved = self.compound.place.current;
+        self.compound.place.saved_stateid = self.compound.place.stateid;
     }
 
     /// RESTOREFH.
     pub(super) fn restore(&mut self) {
-        self.place.current = self.place.saved;
-        self.place.stateid = self.place.saved_stateid;
+        self.compound.place.current = self.compound.place.saved;
+        self.compound.place.stateid = self.compound.place.saved_stateid;
     }
 
     /// Octets of the reply so far, including its items.
     pub(super) fn reply_len(&self) -> usize {
-        self.reply.len_with_items()
+        self.compound.reply.len_with_items()
     }
 
     /// Writes results: number, status, and the arm that belongs to it.
@@ -218,7 +252,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         &mut self,
         emit: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
     ) -> OpResult {
-        let written = self.reply.write(emit);
+        let written = self.compound.reply.write(emit);
         debug_assert_eq!(written, Ok(()), "results have the room that they were said to need");
         written.map_err(|NoRoom| Status4::ServerFault.into())
     }
@@ -236,18 +270,18 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     /// # Errors
     /// NFS4ERR_DELAY when there is no memory for it in the message.
     pub(super) fn put_item(&mut self, octets: stag_engine::Extents) -> OpResult {
-        let is_cached = self.slot.is_some_and(|slot| slot.cache_this);
+        let is_cached = self.compound.slot.is_some_and(|slot| slot.cache_this);
         let octets = if is_cached {
             octets
         } else {
             // RFC 8267 §6.4.1 [8267-8]: a READ without data keeps its Write chunk, which is empty
-            match self.reply.put_any_item(octets, &self.nfs4.item_lists) {
+            match self.compound.reply.put_any_item(octets, &self.nfs4.item_lists) {
                 Ok(()) => return Ok(()),
                 // RFC 8267 §6.4.1 [8267-9]: a READ for which no Write chunk is left is inline
                 Err(ItemsFull(octets)) => octets,
             }
         };
-        if !self.reply.ensure(self.cx, octets.len().saturating_add(64)) {
+        if !self.compound.reply.ensure(self.cx, octets.len().saturating_add(64)) {
             return Err(Status4::Delay.into());
         }
         self.write(|writer| {
@@ -266,6 +300,6 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     /// # Errors
     /// NFS4ERR_DELAY when there is none.
     pub(super) fn another_reply(&self) -> Result<ReplyWriter, Status4> {
-        ReplyWriter::begin(self.cx, self.reply.xid(), 0).ok_or(Status4::Delay)
+        ReplyWriter::begin(self.cx, self.compound.reply.xid(), 0).ok_or(Status4::Delay)
     }
 }

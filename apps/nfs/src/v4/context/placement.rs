@@ -36,20 +36,26 @@ pub(crate) enum Placement {
     Begin,
 }
 
-/// Relation of a compound to other shards.
+/// Facts about a compound at other shards that last while it waits.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ShardContext<'a> {
-    pub(crate) placement: Placement,
+pub(crate) struct ShardFacts {
     /// The state by which this shard, not the home, allows it to read or write.
     pub(crate) io: Option<StateOther>,
     /// It asks for attributes of an object that it looks up first.
     pub(crate) looks_up: bool,
+    /// The home has a part in it.
+    pub(crate) home: Option<OpenAtHome>,
+}
+
+/// Relation of a compound to other shards.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ShardContext<'a> {
+    pub(crate) placement: Placement,
+    pub(crate) facts: ShardFacts,
     /// Its request was begun by the shard that received it.
     pub(crate) begun: Option<&'a BegunSlot>,
     /// That shard can borrow a session that it creates.
     pub(crate) takes_loans: bool,
-    /// The home has a part in it.
-    pub(crate) home: Option<OpenAtHome>,
     /// It is executed here, at the home, as far as another shard asks.
     pub(crate) asked: Option<&'a HomeRequest>,
 }

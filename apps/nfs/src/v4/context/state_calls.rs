@@ -52,7 +52,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     /// # Errors
     /// NFS4ERR_ACCESS, NFS4ERR_PERM.
     pub(in crate::v4) fn check_admitted(&self, file: &FileHandle) -> OpResult {
-        Ok(self.store.admits_to(file, &self.caller)?)
+        Ok(self.store.admits_to(file, &self.compound.caller)?)
     }
 
     /// A stateid of an operation on a file.
@@ -70,7 +70,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         &mut self,
         mut act: impl FnMut(&mut StateTables, u64) -> Result<T, StateFault>,
     ) -> Result<T, StateRefusal> {
-        self.replay_log.go_on().map_err(StateRefusal::Stopped)?;
+        self.compound.replay_log.go_on().map_err(StateRefusal::Stopped)?;
         let at = self.cx.now();
         let now = crate::v4::milliseconds(at);
         for _ in 0..REMOVALS {
@@ -96,7 +96,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
                     let client =
                         self.client().map_err(|status| StateRefusal::Stopped(status.into()))?;
                     if !self.nfs4.record_client(client, at) {
-                        let is_begun = self.replay_log.has_effect;
+                        let is_begun = self.compound.replay_log.has_effect;
                         return Err(StateRefusal::Stopped(self.wait_for_record(is_begun)));
                     }
                 }
@@ -210,7 +210,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
             None if self.nfs4.link.is_some() => self.nfs4.state.has_presence(),
             None => self.nfs4.state.delegation_count() > 0,
         };
-        if S::MAY_WAIT { self.replay_log.sees_delegations(are_there) } else { are_there }
+        if S::MAY_WAIT { self.compound.replay_log.sees_delegations(are_there) } else { are_there }
     }
 
     /// Returns early from an OPEN that the tables would refuse for any file. The first one of a
@@ -219,7 +219,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     /// # Errors
     /// NFS4ERR_GRACE, NFS4ERR_NO_GRACE, NFS4ERR_BAD_STATEID; [`OpExit::Wait`].
     pub(in crate::v4) fn may_open(&mut self, claim: Claim) -> OpResult {
-        self.replay_log.go_on()?;
+        self.compound.replay_log.go_on()?;
         let at = self.cx.now();
         let (client, now) = (self.client_key()?, crate::v4::milliseconds(at));
         let judged = match claim {
@@ -232,15 +232,15 @@ impl<S: Store> CompoundContext<'_, '_, S> {
             Err(StateFault::AwaitRecord) => {
                 if !self.nfs4.record_client(self.client()?, at) {
                     // Another shard may have created the file already.
-                    let is_begun = self.replay_log.has_answers();
+                    let is_begun = self.compound.replay_log.has_answers();
                     return Err(self.wait_for_record(is_begun));
                 }
             }
             Err(fault) => return Err(fault.status().into()),
         }
-        if self.replay_log.recorded_until.take().is_some() {
+        if self.compound.replay_log.recorded_until.take().is_some() {
             // The recall has a time limit of its own.
-            self.recall_until = None;
+            self.compound.recall_until = None;
         }
         Ok(())
     }

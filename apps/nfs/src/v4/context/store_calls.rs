@@ -24,12 +24,12 @@ use stag_pools::Extent;
 /// an answer with data only the failure.
 macro_rules! ask {
     (@note $context:ident $result:ident $outcome:ident) => {
-        $context.replay_log.note(StoreOutcome::$outcome($result))
+        $context.compound.replay_log.note(StoreOutcome::$outcome($result))
     };
     (@note $context:ident $result:ident $outcome:ident octets) => {
         match &$result {
-            Ok(_) => $context.replay_log.leave_gap(),
-            Err(failed) => $context.replay_log.note(StoreOutcome::$outcome(Err(*failed))),
+            Ok(_) => $context.compound.replay_log.leave_gap(),
+            Err(failed) => $context.compound.replay_log.note(StoreOutcome::$outcome(Err(*failed))),
         }
     };
     (
@@ -67,7 +67,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     #[inline]
     pub(in crate::v4) fn act(&mut self) {
         if !std::mem::replace(&mut self.has_acted, true) {
-            self.store.now().act_as(&self.caller);
+            self.store.now().act_as(&self.compound.caller);
         }
     }
 
@@ -122,7 +122,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
             && matches!(answerer, Answerer::Store)
             && let Some(done) = self.read_from_disk(file, span)?
         {
-            self.replay_log.leave_gap();
+            self.compound.replay_log.leave_gap();
             return Ok(done);
         }
         let read = ask!(self, answerer, Read octets, |store, lender| {
@@ -134,7 +134,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     /// A READ that may need a disk: the second attempt, with the data that was fetched, or the
     /// first. None when it cannot be deferred.
     fn read_from_disk(&mut self, file: &FileHandle, span: ReadSpan) -> OpResult<Option<ReadDone>> {
-        if let Some(brought) = self.replay_log.take_brought() {
+        if let Some(brought) = self.compound.replay_log.take_brought() {
             self.act();
             let cx = &*self.cx;
             let done = self.store.now().end_read(&|len| cx.take(len), file, span, brought)?;
@@ -288,7 +288,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
             Answerer::Store => {
                 self.act();
                 if S::MAY_WAIT {
-                    self.replay_log.leave_gap();
+                    self.compound.replay_log.leave_gap();
                 }
                 Ok(self.store.now().readdirplus(&args.dir, start, visit)?)
             }
@@ -324,7 +324,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     /// Keeps a file after its last name is removed, as long as a client has state of it. If that is
     /// not possible, it goes with its last name.
     pub(in crate::v4) fn pin(&mut self, file: &FileHandle) {
-        let is_pinned = self.replay_log.pinned.take_if(|pinned| pinned == file).is_some();
+        let is_pinned = self.compound.replay_log.pinned.take_if(|pinned| pinned == file).is_some();
         match (self.nfs4.state.has_file(file_id(file)), is_pinned) {
             (true, true) => return self.store.unpin(file),
             (true, false) | (false, true) => return,

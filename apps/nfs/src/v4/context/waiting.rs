@@ -74,9 +74,9 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         octets: &[u8],
         operation: impl FnOnce() -> StoreRequest,
     ) -> OpResult<Answerer> {
-        self.replay_log.go_on()?;
+        self.compound.replay_log.go_on()?;
         if S::MAY_WAIT {
-            if let Some(answer) = self.replay_log.next_answer() {
+            if let Some(answer) = self.compound.replay_log.next_answer() {
                 return Ok(Answerer::Log(answer));
             }
             if waits(self.store) {
@@ -95,7 +95,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
             Ok(payload) => payload,
             Err(status) => return status.into(),
         };
-        self.replay_log.wait_for(WaitFor::Store(StoreWait { operation, payload }))
+        self.compound.replay_log.wait_for(WaitFor::Store(StoreWait { operation, payload }))
     }
 
     /// Data of an argument, in memory that can be lent.
@@ -103,7 +103,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         if octets.is_empty() {
             return Ok(None);
         }
-        let kept = self.kept.as_ref().and_then(|kept| kept.share(&self.arguments, octets));
+        let kept = self.compound.kept.as_ref().and_then(|kept| kept.share(&self.arguments, octets));
         if kept.is_some() {
             return Ok(kept);
         }
@@ -114,7 +114,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
 
     /// Waits for the READ that the store has deferred, whose compound [can wait](Self::can_wait).
     pub(in crate::v4) fn wait_for_fetch(&mut self) -> OpExit {
-        self.replay_log.wait_for(WaitFor::Fetch)
+        self.compound.replay_log.wait_for(WaitFor::Fetch)
     }
 
     /// Waits for recalled delegations of other clients, or for confirmations of other shards. The
@@ -122,20 +122,20 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     /// already, and never follows a change that would be made again.
     pub(in crate::v4) fn wait_for_recall(&mut self) -> OpExit {
         let until = self.cx.now() + RECALL_PATIENCE;
-        match self.replay_log.has_effect {
+        match self.compound.replay_log.has_effect {
             // It checks again after each of these intervals.
-            true => self.recall_until = Some(until),
-            false => drop(self.recall_until.get_or_insert(until)),
+            true => self.compound.recall_until = Some(until),
+            false => drop(self.compound.recall_until.get_or_insert(until)),
         }
         match self.has_patience() {
-            true => self.replay_log.wait_for(WaitFor::Recall),
+            true => self.compound.replay_log.wait_for(WaitFor::Recall),
             false => Status4::Delay.into(),
         }
     }
 
     /// Waits for the rest of a change of which each pass makes a part, however long that takes.
     pub(in crate::v4) fn wait_for_part(&mut self) -> OpExit {
-        self.recall_until = None;
+        self.compound.recall_until = None;
         self.wait_for_recall()
     }
 
@@ -143,14 +143,15 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     /// operation `is_begun` and cannot be refused any more.
     pub(in crate::v4) fn wait_for_record(&mut self, is_begun: bool) -> OpExit {
         let now = self.cx.now();
-        let until = *self.replay_log.recorded_until.get_or_insert(now + RECORD_PATIENCE);
+        let until = *self.compound.replay_log.recorded_until.get_or_insert(now + RECORD_PATIENCE);
         let is_late = now >= until || self.nfs4.recovery.queue.is_failing;
         if is_late && !is_begun || !self.can_wait() {
             return Status4::Delay.into();
         }
         let until = if now >= until { now + RECORD_PATIENCE } else { until };
-        (self.replay_log.recorded_until, self.recall_until) = (Some(until), Some(until));
-        self.replay_log.wait_for(WaitFor::Recall)
+        (self.compound.replay_log.recorded_until, self.compound.recall_until) =
+            (Some(until), Some(until));
+        self.compound.replay_log.wait_for(WaitFor::Recall)
     }
 
     /// Makes the compound wait for its next turn after `count` operations, once it has used the
@@ -159,7 +160,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     /// here.
     #[inline]
     pub(in crate::v4) fn ends_slice(&mut self, count: u32) -> bool {
-        self.cx.is_turn_over(self.source.turn_holder()) && self.wait_for_turn(count)
+        self.cx.is_turn_over(self.compound.source.turn_holder()) && self.wait_for_turn(count)
     }
 
     #[cold]
@@ -168,14 +169,14 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         let is_asked = shard_context.asked.is_some_and(|asked| count <= asked.part.place);
         let waits = shard_context.placement == Placement::All && !is_asked && self.can_wait();
         if waits {
-            let _ = self.replay_log.wait_for(WaitFor::Turn);
+            let _ = self.compound.replay_log.wait_for(WaitFor::Turn);
         }
         waits
     }
 
     fn has_patience(&mut self) -> bool {
         let is_done_once = S::MAY_WAIT || !self.has_changed;
-        let is_over = self.recall_until.is_some_and(|until| self.cx.now() >= until);
+        let is_over = self.compound.recall_until.is_some_and(|until| self.cx.now() >= until);
         is_done_once && !is_over && self.can_wait()
     }
 
@@ -187,12 +188,12 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     pub(in crate::v4) fn await_announced(&mut self, file: FileId) -> OpResult<bool> {
         let is_known = self.nfs4.is_announced(file);
         let now = self.cx.now();
-        let until = self.replay_log.announced_until;
+        let until = self.compound.replay_log.announced_until;
         let is_over = until.is_some_and(|until| now >= until);
         if is_known || is_over || self.nfs4.is_announcement_late() {
             if until.is_some() {
                 // The recall has a time limit of its own.
-                self.recall_until = None;
+                self.compound.recall_until = None;
             }
             if is_over && !is_known {
                 self.nfs4.note_late_announcement();
@@ -200,9 +201,10 @@ impl<S: Store> CompoundContext<'_, '_, S> {
             return Ok(is_known);
         }
         let until = until.unwrap_or(now + ANNOUNCE_PATIENCE);
-        (self.replay_log.announced_until, self.recall_until) = (Some(until), Some(until));
+        (self.compound.replay_log.announced_until, self.compound.recall_until) =
+            (Some(until), Some(until));
         match self.has_patience() {
-            true => Err(self.replay_log.wait_for(WaitFor::Recall)),
+            true => Err(self.compound.replay_log.wait_for(WaitFor::Recall)),
             false => Ok(false),
         }
     }
@@ -222,17 +224,17 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         }
         if self.nfs4.borrowed.is_some() {
             // For an object that the arguments refer to, the filter was asked before (`placement`).
-            return match self.shard_context.looks_up {
+            return match self.compound.shard_facts.looks_up {
                 true => self.check_beside(object).map(|()| None),
                 false => Ok(None),
             };
         }
-        self.replay_log.go_on()?;
-        if let Some(asked) = &mut self.replay_log.asked {
+        self.compound.replay_log.go_on()?;
+        if let Some(asked) = &mut self.compound.replay_log.asked {
             asked.is_heard = asked.told.is_some();
         }
         if let Some(asked) =
-            self.replay_log.asked.filter(|asked| matches!(asked.told, Some(Some(_))))
+            self.compound.replay_log.asked.filter(|asked| matches!(asked.told, Some(Some(_))))
         {
             return Ok(Some(asked));
         }
@@ -240,40 +242,42 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         let source = self.with_state(|state, _| state.check_attributes(file, client))?;
         let AttributeSource::Holder(order) = source else { return Ok(None) };
         let state = order.state;
-        let has_failed = self.replay_log.asked.is_some_and(|asked| asked.told.is_some());
-        let is_over = self.recall_until.is_some_and(|until| self.cx.now() >= until);
+        let has_failed = self.compound.replay_log.asked.is_some_and(|asked| asked.told.is_some());
+        let is_over = self.compound.recall_until.is_some_and(|until| self.cx.now() >= until);
         let holder = self.nfs4.state.client_id(order.client);
         let can_ask = holder.is_some_and(|holder| self.nfs4.has_back_channel(holder));
         if has_failed || is_over || !can_ask || !self.can_wait() {
             // RFC 8881 §10.4.3: it is recalled, and its holder writes its data back.
             let now = crate::v4::milliseconds(self.cx.now());
             self.nfs4.state.begin_recall(state, now);
-        } else if self.replay_log.asked.is_none() {
+        } else if self.compound.replay_log.asked.is_none() {
             let number = self.nfs4.ask_holder(order);
-            self.replay_log.asked = Some(HolderCall { number, state, told: None, is_heard: false });
+            self.compound.replay_log.asked =
+                Some(HolderCall { number, state, told: None, is_heard: false });
         }
         Err(self.wait_for_recall())
     }
 
     /// Returns true if the compound can be suspended: its arguments are kept then.
     pub(in crate::v4) fn can_wait(&mut self) -> bool {
-        let Some(slot) = self.slot else { return false };
-        let (client, from) = (slot.client, self.source.from);
-        let has_effect = self.replay_log.has_effect || self.replay_log.is_filled();
+        let Some(slot) = self.compound.slot else { return false };
+        let (client, from) = (slot.client, self.compound.source.from);
+        let has_effect =
+            self.compound.replay_log.has_effect || self.compound.replay_log.is_filled();
         let has_room = match has_effect {
             true => self.nfs4.suspended.has_reserve(),
             false => self.nfs4.suspended.has_room(client, from),
         };
-        if !self.replay_log.may_wait() || !has_room {
+        if !self.compound.replay_log.may_wait() || !has_room {
             return false;
         }
-        if self.kept.is_none() {
+        if self.compound.kept.is_none() {
             let kept = SavedArguments::of(self.cx, &self.arguments, self.pulled);
             let limits = self.means.limits;
             let suspended = &self.nfs4.suspended;
-            self.kept = kept.filter(|kept| has_effect || suspended.may_hold(kept, limits));
+            self.compound.kept = kept.filter(|kept| has_effect || suspended.may_hold(kept, limits));
         }
-        self.kept.is_some()
+        self.compound.kept.is_some()
     }
 
     /// Makes a check of state, unless it has passed in an earlier run of the operation: actions
@@ -282,13 +286,13 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         &mut self,
         check: impl FnOnce(&mut Self) -> OpResult,
     ) -> OpResult {
-        self.replay_log.go_on()?;
-        if S::MAY_WAIT && self.replay_log.has_passed() {
+        self.compound.replay_log.go_on()?;
+        if S::MAY_WAIT && self.compound.replay_log.has_passed() {
             return Ok(());
         }
         check(self)?;
         if S::MAY_WAIT {
-            self.replay_log.pass();
+            self.compound.replay_log.pass();
         }
         Ok(())
     }

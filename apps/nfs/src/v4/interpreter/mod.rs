@@ -7,6 +7,12 @@ pub(in crate::v4) mod resumption;
 mod sequence;
 pub(in crate::v4) mod suspended;
 
+use crate::{
+    data_counts::DataCounts,
+    reply::ReplyWriter,
+    requester::{CallSource, OWN, Requester},
+    v4::context::{CompoundState, Progress},
+};
 use stag_engine::{Answer, Cx, Pulled};
 use stag_protocol::{
     nfs::v4::{Compound, Operation, OperationFault, Request, Status4},
@@ -25,12 +31,7 @@ use super::{
     },
     op,
     recovery::grace::HeldReply,
-    session::{BegunSlot, CELL_LEN, Principal, SequenceFacts, reply_data::take_data_out},
-};
-use crate::{
-    data_counts::DataCounts,
-    reply::ReplyWriter,
-    requester::{CallSource, OWN, Requester},
+    session::{BegunSlot, CELL_LEN, Principal, reply_data::take_data_out},
 };
 use stag_nfs_store::{Caller, Store};
 use suspended::CompoundId;
@@ -114,19 +115,6 @@ pub(super) enum SequenceOutcome {
     NeedsHome,
 }
 
-/// The part of a compound that is done.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Progress {
-    /// Operations whose results are written.
-    pub(super) count: u32,
-    /// Place of their number in the reply.
-    count_at: usize,
-    /// Number of operations to execute here.
-    until: u32,
-    /// Number of operations that another shard has executed, too, and that are counted there.
-    passed: u32,
-}
-
 /// End of a run of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RunEnd {
@@ -156,16 +144,24 @@ impl Nfs4 {
         self.tidy(cx.now());
         self.renew_root(store);
         let operations = Compound::parse(arguments.clone()).map_err(|_: Error| NoReply::Garbage)?;
-        let count = operations.head().operations;
-        let facts = SequenceFacts {
+        let reply = ReplyWriter::begin(cx, xid, 0).ok_or(NoReply::NoMemory)?;
+        let compound = CompoundState {
+            kept: None,
+            replay_log: self.replay_log::<S>(),
+            recall_until: None,
+            requester: Some(Requester::of(source)),
+            source,
+            caller,
             principal,
             request_len,
-            operations: count,
-            arguments: arguments.clone(),
+            operations: operations.head().operations,
+            minor_version: operations.head().minor_version,
+            reply,
+            place: Filehandles::default(),
+            slot: None,
+            progress: Progress::default(),
+            shard_facts: shard_context.facts,
         };
-        let reply = ReplyWriter::begin(cx, xid, 0).ok_or(NoReply::NoMemory)?;
-        let minor_version = operations.head().minor_version;
-        let replay_log = self.replay_log::<S>();
         let mut context = CompoundContext {
             nfs4: self,
             store,
@@ -173,26 +169,16 @@ impl Nfs4 {
             data,
             arguments,
             pulled,
-            kept: None,
-            replay_log,
             means,
-            recall_until: None,
+            compound,
             has_changed: false,
-            requester: Some(Requester::of(source)),
-            source,
-            caller,
-            principal,
-            minor_version,
-            reply,
-            place: Filehandles::default(),
-            slot: None,
             has_acted: false,
             is_replay: false,
             shard_context,
         };
-        let mut progress = context.begin(&operations);
-        let end = context.run(operations, &facts, &mut progress);
-        Ok(context.conclude_run(end, progress, &facts))
+        context.begin(&operations);
+        let end = context.run(operations);
+        Ok(context.conclude_run(end))
     }
 
     /// A replay log for operations of a compound, in a store whose calls may wait.
@@ -218,9 +204,9 @@ pub(super) fn request_len(header: &CallHeader<'_>, arguments: &Reader<'_>) -> us
 
 impl<S: Store> CompoundContext<'_, '_, S> {
     /// Writes the head of the reply.
-    fn begin(&mut self, operations: &Compound<'_>) -> Progress {
+    fn begin(&mut self, operations: &Compound<'_>) {
         let tag = operations.head().tag;
-        let head = self.reply.write(|writer| {
+        let head = self.compound.reply.write(|writer| {
             writer.u32(0)?;
             // RFC 8881 §16.2.3: the tag of the request is returned.
             writer.opaque(tag.0)?;
@@ -230,27 +216,24 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         let part = self.shard_context.asked.map(|asked| asked.part);
         let passed = part.map_or(0, |part| part.place);
         let until = part.filter(|part| !part.is_rest).map_or(u32::MAX, |part| part.place + 1);
-        Progress { count: 0, count_at: self.reply.len() - 4, until, passed }
+        let count_at = self.compound.reply.len() - 4;
+        self.compound.progress = Progress { count: 0, count_at, until, passed };
     }
 
     /// Executes operations until one fails or waits.
-    pub(super) fn run(
-        &mut self,
-        mut operations: Compound<'_>,
-        facts: &SequenceFacts<'_>,
-        progress: &mut Progress,
-    ) -> RunEnd {
+    pub(super) fn run(&mut self, mut operations: Compound<'_>) -> RunEnd {
+        let facts = &self.facts();
         let (mut status, mut flow) = (Status4::Ok, SequenceOutcome::Usual);
         // RFC 8881 §16.2.3 [8881-324]: other minor versions are not served
-        if !(1..=2).contains(&self.minor_version) {
-            self.reply.patch_u32(STATUS_AT, Status4::MinorVersMismatch as u32);
+        if !(1..=2).contains(&self.compound.minor_version) {
+            self.compound.reply.patch_u32(STATUS_AT, Status4::MinorVersMismatch as u32);
             return RunEnd::Over;
         }
         while let Some(next) = operations.next() {
-            let step = Step { place: progress.count, left: operations.left(), facts };
-            let before = self.reply.len();
-            let place = S::MAY_WAIT.then_some(self.place);
-            self.fill_journal(progress.count);
+            let step = Step { place: self.compound.progress.count, left: operations.left(), facts };
+            let before = self.compound.reply.len();
+            let place = S::MAY_WAIT.then_some(self.compound.place);
+            self.fill_journal(self.compound.progress.count);
             let (operation, mut done) = match (next, flow) {
                 (Err(OperationFault { operation, status }), _) => {
                     (operation, Err(OpExit::Fail(status)))
@@ -269,17 +252,17 @@ impl<S: Store> CompoundContext<'_, '_, S> {
                 SequenceOutcome::NeedsHome => return RunEnd::NeedsHome,
                 SequenceOutcome::Usual | SequenceOutcome::NotKept => {}
             }
-            if self.replay_log.is_waiting() {
+            if self.compound.replay_log.is_waiting() {
                 // It runs again from its first line, at the place where it began.
-                self.reply.truncate(before);
-                self.place = place.unwrap_or(self.place);
+                self.compound.reply.truncate(before);
+                self.compound.place = place.unwrap_or(self.compound.place);
                 return RunEnd::Waits;
             }
             if let Err(stop @ (OpExit::Fail(Status4::Stale) | OpExit::NeedsHome)) = done {
-                let has_written = self.shard_context.io.is_some();
+                let has_written = self.compound.shard_facts.io.is_some();
                 match self.shard_context.placement {
                     Placement::Here { first_change, has_room }
-                        if progress.count <= first_change =>
+                        if self.compound.progress.count <= first_change =>
                     {
                         if has_room {
                             return RunEnd::NeedsHome;
@@ -293,7 +276,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
                     _ => {}
                 }
             }
-            progress.count += 1;
+            self.compound.progress.count += 1;
             status = self.conclude(before, operation, done);
             self.nfs4.tally.count(operation, status);
             // RFC 8881 §16.2.3 [8881-325]: no operation is executed after one that failed
@@ -303,35 +286,32 @@ impl<S: Store> CompoundContext<'_, '_, S> {
             self.has_changed = false;
             self.end_changes();
             if S::MAY_WAIT {
-                self.replay_log.clear();
+                self.compound.replay_log.clear();
             }
-            if progress.count == progress.until {
+            if self.compound.progress.count == self.compound.progress.until {
                 break;
             }
-            if operations.left() > 0 && self.ends_slice(progress.count) {
+            if operations.left() > 0 && self.ends_slice(self.compound.progress.count) {
                 return RunEnd::Waits;
             }
         }
-        self.reply.patch_u32(STATUS_AT, status as u32);
-        self.reply.patch_u32(progress.count_at, progress.count);
+        self.compound.reply.patch_u32(STATUS_AT, status as u32);
+        self.compound
+            .reply
+            .patch_u32(self.compound.progress.count_at, self.compound.progress.count);
         RunEnd::Over
     }
 
     /// Concludes a completed compound, and suspends one that waits.
-    pub(super) fn conclude_run(
-        mut self,
-        end: RunEnd,
-        progress: Progress,
-        facts: &SequenceFacts<'_>,
-    ) -> CompoundOutcome {
+    pub(super) fn conclude_run(mut self, end: RunEnd) -> CompoundOutcome {
         if end == RunEnd::Waits {
-            return self.put_aside(progress, facts);
+            return self.put_aside();
         }
         if end == RunEnd::NeedsHome {
             let begun = self.begun();
-            self.take_back(progress.count);
+            self.take_back(self.compound.progress.count);
             if S::MAY_WAIT {
-                self.nfs4.journals.push(self.replay_log.into_memory());
+                self.nfs4.journals.push(self.compound.replay_log.into_memory());
             }
             return CompoundOutcome::NeedsHome(begun);
         }
@@ -339,29 +319,31 @@ impl<S: Store> CompoundContext<'_, '_, S> {
             RunEnd::Over => self.nfs4.recovery.take_held_client(),
             RunEnd::Joined | RunEnd::Waits | RunEnd::NeedsHome => None,
         };
-        let is_own = self.source.shard == OWN && self.requester.is_none_or(|at| at.shard == OWN);
-        let is_kept = self.slot.is_some_and(|slot| slot.cache_this) || self.is_replay;
+        let is_own = self.compound.source.shard == OWN
+            && self.compound.requester.is_none_or(|at| at.shard == OWN);
+        let is_kept = self.compound.slot.is_some_and(|slot| slot.cache_this) || self.is_replay;
         if held.is_none() {
             self.release_slot();
         }
         self.end_changes();
-        if progress.passed > 0 {
-            self.take_back(progress.count.min(progress.passed));
+        if self.compound.progress.passed > 0 {
+            self.take_back(self.compound.progress.count.min(self.compound.progress.passed));
         }
         if S::MAY_WAIT {
             self.drop_pin();
-            self.nfs4.journals.push(self.replay_log.into_memory());
+            self.nfs4.journals.push(self.compound.replay_log.into_memory());
         }
         match (end, held) {
             (RunEnd::Over, None) if is_kept && is_own => {
                 let (cx, lists) = (&*self.cx, &self.nfs4.item_lists);
                 let take = |message: &mut _| take_data_out(message, cx, lists);
-                CompoundOutcome::Done(self.reply.finish_kept(take))
+                CompoundOutcome::Done(self.compound.reply.finish_kept(take))
             }
-            (RunEnd::Over, None) => CompoundOutcome::Done(self.reply.finish()),
+            (RunEnd::Over, None) => CompoundOutcome::Done(self.compound.reply.finish()),
             (_, Some(client)) => {
                 // It is sent when the client is recorded; its slot is busy until then.
-                let (requester, slot, reply) = (self.requester, self.slot, self.reply);
+                let (requester, slot, reply) =
+                    (self.compound.requester, self.compound.slot, self.compound.reply);
                 self.nfs4.recovery.hold(HeldReply { client, requester, slot, reply });
                 CompoundOutcome::Silent
             }
@@ -390,9 +372,9 @@ impl<S: Store> CompoundContext<'_, '_, S> {
             }
         };
         // All results that a failed operation wrote are removed.
-        self.reply.truncate(before);
+        self.compound.reply.truncate(before);
         let fault = OperationFault { operation, status };
-        let written = self.reply.write(|writer| {
+        let written = self.compound.reply.write(|writer| {
             fault.emit(writer)?;
             match operation {
                 // RFC 8881 §18.30.2: with the attributes that were set, which are none.
@@ -411,7 +393,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         step: &Step<'_>,
         flow: &mut SequenceOutcome,
     ) -> OpResult {
-        step.check_position(request, operation, self.slot.as_ref())?;
+        step.check_position(request, operation, self.compound.slot.as_ref())?;
         if let Request::Sequence(args) = request {
             *flow = self.sequence(args, step.facts)?;
             return Ok(());
@@ -435,12 +417,12 @@ impl<S: Store> CompoundContext<'_, '_, S> {
             self.check_len(self.reply_len().saturating_add(longest))?;
         }
         let here = if is_apart(request) { 64 } else { longest };
-        if self.reply.ensure(self.cx, here) { Ok(()) } else { Err(Status4::Delay.into()) }
+        if self.compound.reply.ensure(self.cx, here) { Ok(()) } else { Err(Status4::Delay.into()) }
     }
 
     /// Checks that a reply of `len` octets is within the limits of the session.
     fn check_len(&self, len: usize) -> Result<(), Status4> {
-        let Some(slot) = self.slot else { return Ok(()) };
+        let Some(slot) = self.compound.slot else { return Ok(()) };
         // RFC 8881 §2.10.6.4 [8881-322]: a reply keeps to the session's limit
         if len > slot.reply_max {
             return Err(Status4::RepTooBig);

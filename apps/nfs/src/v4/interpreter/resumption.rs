@@ -20,7 +20,6 @@ use crate::{
             CompoundContext, OpResult, WaitMeans,
             placement::{ForwardedReply, ShardContext},
         },
-        session::SequenceFacts,
     },
 };
 use stag_nfs_store::{Answered, Brought, Status, Store};
@@ -66,34 +65,34 @@ impl Nfs4 {
         data: &mut DataCounts,
         Resumption { id, told, means }: Resumption,
     ) -> (Option<Requester>, CompoundOutcome) {
-        let Some(compound) = self.suspended.take(id) else {
+        let Some(SuspendedCompound { state: mut compound, awaits_record, at_home, .. }) =
+            self.suspended.take(id)
+        else {
             debug_assert!(false, "a compound goes on once");
             return (None, CompoundOutcome::Silent);
         };
-        let SuspendedCompound { requester, mut progress, mut replay_log, .. } = compound;
-        if let Some(client) = compound.awaits_record {
+        if let Some(client) = awaits_record {
             self.recovery.hold_reply(client);
         }
         let mut home = None;
         match told {
-            WaitResult::Answered(answer) => replay_log.add(answer),
-            WaitResult::Fetched(brought) => replay_log.bring(brought),
+            WaitResult::Answered(answer) => compound.replay_log.add(answer),
+            WaitResult::Fetched(brought) => compound.replay_log.bring(brought),
             WaitResult::Recalled | WaitResult::Turn => {}
             WaitResult::Home(reply) => {
-                replay_log.clear();
-                home = compound.at_home.map(|away| (away, reply));
+                compound.replay_log.clear();
+                home = at_home.map(|away| (away, reply));
             }
         }
-        replay_log.restart();
-        let arguments = compound.arguments.clone();
+        compound.replay_log.restart();
+        let requester = compound.requester;
+        let Some(arguments) = compound.kept.clone() else {
+            debug_assert!(false, "arguments are kept before an operation waits");
+            return (requester, CompoundOutcome::Silent);
+        };
         let pieces = arguments.pieces();
         let arguments = Reader::over(&pieces);
-        let facts = SequenceFacts {
-            principal: compound.principal,
-            request_len: compound.request_len,
-            operations: compound.operations,
-            arguments: arguments.clone(),
-        };
+        let shard_context = ShardContext { facts: compound.shard_facts, ..ShardContext::default() };
         let mut context = CompoundContext {
             nfs4: self,
             store,
@@ -101,32 +100,17 @@ impl Nfs4 {
             data,
             arguments: arguments.clone(),
             pulled: Pulled::default(),
-            kept: Some(compound.arguments),
-            replay_log,
             means,
-            recall_until: compound.recall_until,
+            compound,
             has_changed: false,
-            requester,
-            source: compound.source,
-            caller: compound.caller,
-            principal: compound.principal,
-            minor_version: compound.minor_version,
-            reply: compound.reply,
-            place: compound.place,
-            slot: Some(compound.slot),
             has_acted: false,
             is_replay: false,
-            shard_context: ShardContext {
-                io: compound.io,
-                looks_up: compound.looks_up,
-                home: compound.home,
-                ..ShardContext::default()
-            },
+            shard_context,
         };
         if let Some((away, reply)) = home
-            && !context.take_from_home(away, &reply, &mut progress)
+            && !context.take_from_home(away, &reply)
         {
-            return of_requester(requester, context.conclude_run(RunEnd::Over, progress, &facts));
+            return of_requester(requester, context.conclude_run(RunEnd::Over));
         }
         // They were parsed before: completed operations are skipped.
         let Ok(mut operations) = Compound::parse(arguments) else {
@@ -134,11 +118,11 @@ impl Nfs4 {
             context.release_slot();
             return (requester, CompoundOutcome::Silent);
         };
-        for _ in 0..progress.count {
+        for _ in 0..context.compound.progress.count {
             operations.next();
         }
-        let end = context.run(operations, &facts, &mut progress);
-        let step = context.conclude_run(end, progress, &facts);
+        let end = context.run(operations);
+        let step = context.conclude_run(end);
         of_requester(requester, step)
     }
 }
@@ -158,7 +142,7 @@ fn of_requester(
 impl<S: Store> CompoundContext<'_, '_, S> {
     /// Lets this caller take the place of the previous caller of the same request.
     pub(in crate::v4) fn join(&mut self, args: &SequenceArgs) -> OpResult<SequenceOutcome> {
-        let requester = Requester::of(self.source);
+        let requester = Requester::of(self.compound.source);
         let waiting = self.nfs4.suspended.in_slot(&args.session, args.slot);
         if waiting.is_none() {
             return self.join_away(args);
@@ -166,12 +150,12 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         // RFC 8881 §2.10.6.2: a client that keeps the connection waits for the reply.
         let is_new =
             |former: Option<Requester>| former.is_none_or(|former| former.at() != requester.at());
-        let Some(waiting) = waiting.filter(|waiting| is_new(waiting.requester)) else {
+        let Some(waiting) = waiting.filter(|waiting| is_new(waiting.state.requester)) else {
             return Err(Status4::Delay.into());
         };
-        waiting.reply.readdress(self.reply.xid());
-        waiting.source = self.source;
-        let former = waiting.requester.replace(requester);
+        waiting.state.reply.readdress(self.compound.reply.xid());
+        waiting.state.source = self.compound.source;
+        let former = waiting.state.requester.replace(requester);
         self.nfs4.tally.joined += 1;
         if let Some(former) = former {
             // A client sends it again because it has lost this connection: no other call that it

@@ -29,11 +29,11 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         };
         let flow = match verdict {
             SlotVerdict::New(slot) => {
-                self.slot = Some(slot);
+                self.compound.slot = Some(slot);
                 self.nfs4.renew_lease(&slot, self.cx.now());
                 if self.nfs4.link.is_some() {
                     let takes_loans = self.shard_context.takes_loans;
-                    self.nfs4.note_way(&slot.session, self.source.shard, takes_loans);
+                    self.nfs4.note_way(&slot.session, self.compound.source.shard, takes_loans);
                 }
                 if self.shard_context.placement == Placement::Begin {
                     return Ok(SequenceOutcome::NeedsHome);
@@ -44,8 +44,8 @@ impl<S: Store> CompoundContext<'_, '_, S> {
             SlotVerdict::Replay => {
                 self.nfs4.tally.replayed += 1;
                 let kept = self.nfs4.sessions.kept(&args.session, args.slot).unwrap_or_default();
-                self.reply.truncate(ReplyHeader::LEN);
-                let written = self.reply.write(|writer| writer.fixed(kept));
+                self.compound.reply.truncate(ReplyHeader::LEN);
+                let written = self.compound.reply.write(|writer| writer.fixed(kept));
                 self.is_replay = true;
                 debug_assert!(written.is_ok(), "a message has room for what a slot keeps");
                 return Ok(SequenceOutcome::Replayed);
@@ -59,7 +59,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
 
     /// Ends the request of the slot, with its reply if that has to be kept.
     pub(in crate::v4) fn release_slot(&mut self) {
-        let slot = self.slot.take();
-        self.nfs4.free_slot(slot, &self.reply);
+        let slot = self.compound.slot.take();
+        self.nfs4.free_slot(slot, &self.compound.reply);
     }
 }

@@ -10,19 +10,16 @@
 //! | the same, once a file was made or cut | the operation takes one of the reserved places |
 //! | the memory of their arguments: a quarter of the medium and large buffers | the same |
 
-use super::Progress;
 use crate::{
-    reply::ReplyWriter,
-    requester::{BufferLimits, CallSource, Requester, ShardPeer},
+    requester::{BufferLimits, ShardPeer},
     v4::{
         CompoundOutcome, Nfs4, WaitFor,
         context::{
-            CompoundContext, Filehandles,
-            placement::{FORWARDED_MAX, OpenAtHome, PendingAtHome},
-            replay_log::ReplayLog,
+            CompoundContext, CompoundState,
+            placement::{FORWARDED_MAX, PendingAtHome},
             saved_arguments::SavedArguments,
         },
-        session::{Principal, SequenceFacts, SlotInUse},
+        session::SlotInUse,
     },
 };
 use std::collections::VecDeque;
@@ -58,36 +55,27 @@ impl CompoundId {
 /// A suspended compound.
 #[derive(Debug)]
 pub(in crate::v4) struct SuspendedCompound {
-    /// The last caller; none when it is gone.
-    pub(in crate::v4) requester: Option<Requester>,
-    pub(in crate::v4) source: CallSource,
-    pub(in crate::v4) caller: Caller,
-    pub(in crate::v4) principal: Principal,
-    /// Octets of the call, and its operations, by which SEQUENCE was checked.
-    pub(in crate::v4) request_len: usize,
-    pub(in crate::v4) operations: u32,
-    pub(in crate::v4) minor_version: u32,
-    pub(in crate::v4) reply: ReplyWriter,
-    pub(in crate::v4) place: Filehandles,
-    pub(in crate::v4) slot: SlotInUse,
-    pub(in crate::v4) arguments: SavedArguments,
-    pub(in crate::v4) progress: Progress,
-    pub(in crate::v4) replay_log: ReplayLog,
-    /// Time up to which it waits for delegations, once it does.
-    pub(in crate::v4) recall_until: Option<Time>,
+    pub(in crate::v4) state: CompoundState,
     /// It waits only for delegations.
     pub(in crate::v4) awaits_recall: bool,
     /// It waits for its next turn.
     pub(in crate::v4) awaits_turn: bool,
     /// The client whose record its reply has to wait for.
     pub(in crate::v4) awaits_record: Option<u64>,
-    /// The state by which this shard, not the home, has allowed it to read or write.
-    pub(in crate::v4) io: Option<StateOther>,
-    /// It asks for attributes of an object that it looks up first.
-    pub(in crate::v4) looks_up: bool,
-    /// The home's part in it, and that part while the home has it.
-    pub(in crate::v4) home: Option<OpenAtHome>,
+    /// The home's part in it, while the home has it.
     pub(in crate::v4) at_home: Option<PendingAtHome>,
+}
+
+impl SuspendedCompound {
+    /// Returns true if its request is in a slot that `is_meant`.
+    pub(in crate::v4) fn is_in(&self, is_meant: impl Fn(&SlotInUse) -> bool) -> bool {
+        self.state.slot.as_ref().is_some_and(is_meant)
+    }
+
+    /// Medium and large buffers of its arguments.
+    fn buffers(&self) -> [usize; 2] {
+        self.state.kept.as_ref().map_or([0; 2], SavedArguments::buffers)
+    }
 }
 
 /// The suspended compounds of a shard.
@@ -133,8 +121,8 @@ impl SuspendedCompounds {
         }
         let (mut of_client, mut of_host) = (0, 0);
         for entry in self.entries.iter().flatten() {
-            of_client += usize::from(entry.slot.client == client);
-            of_host += usize::from(entry.source.from.is_of_host(&from));
+            of_client += usize::from(entry.is_in(|slot| slot.client == client));
+            of_host += usize::from(entry.state.source.from.is_of_host(&from));
         }
         let free = self.free.len().saturating_sub(RESERVED);
         of_client < SUSPENDED_OF_CLIENT && has_share(of_host, free)
@@ -153,7 +141,7 @@ impl SuspendedCompounds {
     /// Suspends a compound that [has room](Self::has_room), or a [reserve](Self::has_reserve).
     pub(in crate::v4) fn put(&mut self, compound: SuspendedCompound) -> CompoundId {
         let id = self.free.pop().expect("a compound waits only if there is room");
-        let more = compound.arguments.buffers();
+        let more = compound.buffers();
         self.held.iter_mut().zip(more).for_each(|(held, more)| *held += more);
         self.recalls += usize::from(compound.awaits_recall);
         if compound.awaits_turn {
@@ -168,7 +156,7 @@ impl SuspendedCompounds {
     /// Removes a compound, to resume it.
     pub(in crate::v4) fn take(&mut self, id: CompoundId) -> Option<SuspendedCompound> {
         let compound = self.entries.get_mut(usize::from(id.0))?.take()?;
-        let less = compound.arguments.buffers();
+        let less = compound.buffers();
         self.held.iter_mut().zip(less).for_each(|(held, less)| *held -= less);
         self.recalls -= usize::from(compound.awaits_recall);
         self.free.push(id);
@@ -197,12 +185,17 @@ impl SuspendedCompounds {
     /// Returns true while a compound waits that was admitted by facts about a client from the home.
     pub(in crate::v4) fn is_io_of(&self, client: u64) -> bool {
         let mut waiting = self.entries.iter().flatten();
-        waiting.any(|compound| compound.slot.client == client && compound.io.is_some())
+        waiting.any(|compound| {
+            compound.is_in(|slot| slot.client == client) && compound.state.shard_facts.io.is_some()
+        })
     }
 
     /// The same for a state.
     pub(in crate::v4) fn is_io_by(&self, state: &StateOther) -> bool {
-        self.entries.iter().flatten().any(|compound| compound.io.as_ref() == Some(state))
+        self.entries
+            .iter()
+            .flatten()
+            .any(|compound| compound.state.shard_facts.io.as_ref() == Some(state))
     }
 
     /// The compound in a slot.
@@ -212,15 +205,16 @@ impl SuspendedCompounds {
         slot: u32,
     ) -> Option<&mut SuspendedCompound> {
         let mut all = self.entries.iter_mut().flatten();
-        all.find(|entry| entry.slot.slot == slot && entry.slot.session == *session)
+        all.find(|entry| entry.is_in(|it| it.slot == slot && it.session == *session))
     }
 
     /// No caller at this peer can be answered any more. Their requests are executed nevertheless.
     pub(in crate::v4) fn forget(&mut self, at: ShardPeer) {
         // A slot at another shard waits for the reply in any case.
-        let entries = self.entries.iter_mut().flatten().filter(|entry| !entry.slot.is_lent);
+        let entries =
+            self.entries.iter_mut().flatten().filter(|entry| !entry.is_in(|slot| slot.is_lent));
         for entry in entries {
-            entry.requester.take_if(|requester| requester.at() == at);
+            entry.state.requester.take_if(|requester| requester.at() == at);
         }
     }
 
@@ -240,7 +234,7 @@ impl SuspendedCompounds {
             return None;
         }
         let waiting = self.entries.iter().flatten().filter(|compound| compound.awaits_recall);
-        waiting.filter_map(|compound| compound.recall_until).min()
+        waiting.filter_map(|compound| compound.state.recall_until).min()
     }
 
     /// Returns true if a compound should check again for the return of delegations: one
@@ -252,8 +246,8 @@ impl SuspendedCompounds {
         has_returned: bool,
     ) -> bool {
         self.get(id).is_some_and(|compound| {
-            let is_over = compound.recall_until.is_none_or(|until| now >= until);
-            let asked = compound.replay_log.asked;
+            let is_over = compound.state.recall_until.is_none_or(|until| now >= until);
+            let asked = compound.state.replay_log.asked;
             let is_told = asked.is_some_and(|asked| asked.told.is_some() && !asked.is_heard);
             compound.awaits_recall && (has_returned || is_over || is_told)
         })
@@ -261,14 +255,17 @@ impl SuspendedCompounds {
 
     /// Returns true while a compound waits for the CB_GETATTR with this number.
     pub(in crate::v4) fn await_attributes(&self, number: u64) -> bool {
-        let asked = self.entries.iter().flatten().filter_map(|entry| entry.replay_log.asked);
+        let asked = self.entries.iter().flatten().filter_map(|entry| entry.state.replay_log.asked);
         asked.into_iter().any(|asked| asked.number == number && asked.told.is_none())
     }
 
     /// The CB_GETATTR with this number has ended.
     pub(in crate::v4) fn tell_attributes(&mut self, number: u64, told: Option<ChangeAndSize>) {
-        let asked =
-            self.entries.iter_mut().flatten().filter_map(|entry| entry.replay_log.asked.as_mut());
+        let asked = self
+            .entries
+            .iter_mut()
+            .flatten()
+            .filter_map(|entry| entry.state.replay_log.asked.as_mut());
         for asked in asked.filter(|asked| asked.number == number) {
             asked.told = Some(told);
         }
@@ -317,7 +314,7 @@ impl Nfs4 {
 
     /// The connection that is charged for a suspended compound.
     pub(crate) fn holder_of(&self, id: CompoundId) -> Option<TurnHolder> {
-        self.suspended.get(id).map(|compound| compound.source.turn_holder())
+        self.suspended.get(id).map(|compound| compound.state.source.turn_holder())
     }
 
     /// The time up to which the first of them waits for delegations.
@@ -337,43 +334,24 @@ impl Nfs4 {
 
     /// The caller of a suspended compound.
     pub(crate) fn caller_of(&self, id: CompoundId) -> Option<Caller> {
-        self.suspended.get(id).map(|compound| compound.caller)
+        self.suspended.get(id).map(|compound| compound.state.caller)
     }
 }
 
 impl<S: Store> CompoundContext<'_, '_, S> {
     /// Suspends the compound, with the wish of its operation.
-    pub(in crate::v4) fn put_aside(
-        mut self,
-        progress: Progress,
-        facts: &SequenceFacts<'_>,
-    ) -> CompoundOutcome {
-        let event = self.replay_log.take_event().expect("an operation waits for something");
-        let slot = self.slot.expect("only a compound with a slot waits");
-        let arguments = self.kept.take().expect("arguments are kept before an operation waits");
+    pub(in crate::v4) fn put_aside(mut self) -> CompoundOutcome {
+        let event =
+            self.compound.replay_log.take_event().expect("an operation waits for something");
+        debug_assert!(self.compound.slot.is_some(), "only a compound with a slot waits");
+        debug_assert!(self.compound.kept.is_some(), "arguments are kept before it waits");
         self.nfs4.tally.suspensions += u64::from(!matches!(event, WaitFor::Turn));
-        self.replay_log.changes.begin(&mut self.nfs4.changes);
+        self.compound.replay_log.changes.begin(&mut self.nfs4.changes);
         let id = self.nfs4.suspended.put(SuspendedCompound {
-            requester: self.requester,
-            source: self.source,
-            caller: self.caller,
-            principal: self.principal,
-            request_len: facts.request_len,
-            operations: facts.operations,
-            minor_version: self.minor_version,
-            reply: self.reply,
-            place: self.place,
-            slot,
-            arguments,
-            progress,
-            replay_log: self.replay_log,
-            recall_until: self.recall_until,
+            state: self.compound,
             awaits_recall: matches!(event, WaitFor::Recall),
             awaits_turn: matches!(event, WaitFor::Turn),
             awaits_record: self.nfs4.recovery.take_asked(),
-            io: self.shard_context.io,
-            looks_up: self.shard_context.looks_up,
-            home: self.shard_context.home,
             at_home: None,
         });
         CompoundOutcome::Waits(id, event)

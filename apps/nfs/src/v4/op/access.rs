@@ -22,7 +22,8 @@ pub(super) fn access<S: Store>(
     args: &Access4Args,
 ) -> OpResult {
     // RFC 8276 §8.2 [8276-1]: minor version 2 has three more rights
-    let xattrs = if context.minor_version < 2 { 0 } else { XATTR_READ | XATTR_WRITE | XATTR_LIST };
+    let xattrs =
+        if context.compound.minor_version < 2 { 0 } else { XATTR_READ | XATTR_WRITE | XATTR_LIST };
     if args.rights & !(ALL | xattrs) != 0 {
         return Err(Status4::Inval.into());
     }

@@ -10,7 +10,7 @@ pub(super) fn backchannel_ctl<S: Store>(
     context: &mut CompoundContext<'_, '_, S>,
     args: &BackchannelCtlArgs<'_>,
 ) -> OpResult {
-    let slot = context.slot.ok_or(Status4::OpNotInSession)?;
+    let slot = context.compound.slot.ok_or(Status4::OpNotInSession)?;
     let session = context.nfs4.sessions.get_mut(&slot.session).ok_or(Status4::BadSession)?;
     let back = session.callbacks.as_mut().ok_or(Status4::Inval)?;
     (back.program, back.user) = (args.program, callback_user(&args.security));

@@ -52,7 +52,7 @@ pub(super) fn create_session<S: Store>(
         SequenceOrder::Misordered => return Err(Status4::SeqMisordered.into()),
     }
     // RFC 8881 §18.36.4 [8881-305]: only the user that made the record confirms it
-    if !client.is_confirmed && client.principal != context.principal {
+    if !client.is_confirmed && client.principal != context.compound.principal {
         return Err(Status4::ClidInUse.into());
     }
     let created = make(context, args, wanted);
@@ -105,7 +105,7 @@ fn make<S: Store>(
     let program = args.program;
     let callbacks = is_back
         .then(|| BackChannel::new(program, callback_user(&args.security), peer, back.requests_max));
-    let minor_version = context.minor_version;
+    let minor_version = context.compound.minor_version;
     let session = nfs4.sessions.add(args.client_id, minor_version, fore, callbacks);
     let session = session.ok_or(Status4::Delay)?;
     if let Err(status) = nfs4.confirm(args.client_id, slots, context.cx.now()) {

@@ -25,7 +25,7 @@ fn may_be_bound<S: Store>(context: &CompoundContext<'_, '_, S>, id: &SessionId) 
     let Some(session) = context.nfs4.sessions.get(id) else { return false };
     session.bound.has(context.peer_at())
         || session.bound.is_empty()
-        || session.lent_to() == Some(context.source.shard)
+        || session.lent_to() == Some(context.compound.source.shard)
 }
 
 pub(super) fn destroy_clientid<S: Store>(

@@ -22,28 +22,28 @@ pub(super) fn exchange_id<S: Store>(
         return Err(Status4::Delay.into());
     }
     // RFC 7862 §14.1 [7862-17]: minor version 2 defines this flag
-    if context.minor_version < 2 && args.flags & exchange_flag::SUPP_FENCE_OPS != 0 {
+    if context.compound.minor_version < 2 && args.flags & exchange_flag::SUPP_FENCE_OPS != 0 {
         return Err(Status4::Inval.into());
     }
     let owner = args.client.owner.0;
     let new = NewClient {
         owner,
         verifier: args.client.verifier,
-        principal: context.principal,
-        host: context.nfs4.host(context.source),
-        mark: context.nfs4.mark(&args.client.verifier, context.source),
-        from: context.source.from,
+        principal: context.compound.principal,
+        host: context.nfs4.host(context.compound.source),
+        mark: context.nfs4.mark(&args.client.verifier, context.compound.source),
+        from: context.compound.source.from,
         now: context.cx.now(),
     };
-    context.nfs4.log_move(&new, context.source);
+    context.nfs4.log_move(&new, context.compound.source);
     // RFC 8881 §8.4.2.1 [8881-361]: the name of a client that may reclaim is kept
-    context.nfs4.check_listed(&new, context.source)?;
+    context.nfs4.check_listed(&new, context.compound.source)?;
     context.nfs4.check_host(&new)?;
     context.nfs4.note_rival(&new);
     let confirmed = context.nfs4.clients.confirmed(owner).map(|client| {
         let facts = ConfirmedClient {
             same_verifier: client.verifier == args.client.verifier,
-            same_principal: client.principal == context.principal
+            same_principal: client.principal == context.compound.principal
                 && client.origins.allow(&new.host),
             holds_state: context.nfs4.holds_state(client),
         };

@@ -138,7 +138,7 @@ fn refuse<S: Store>(
         denied.exclusive,
         StateOwner { client_id, owner: Text(owner) },
     );
-    stop(context.reply.write(|writer| answer.emit(writer)))
+    stop(context.compound.reply.write(|writer| answer.emit(writer)))
 }
 
 /// Writes the conflicting lock of a local program. No client has the ID 0.
@@ -149,7 +149,7 @@ fn refuse_local<S: Store>(
 ) -> OpExit {
     let owner = StateOwner { client_id: 0, owner: Text(b"local") };
     let answer = denial(operation, local.range, local.exclusive, owner);
-    stop(context.reply.write(|writer| answer.emit(writer)))
+    stop(context.compound.reply.write(|writer| answer.emit(writer)))
 }
 
 fn denial(

@@ -153,7 +153,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     pub(super) fn admission(&self, place: usize) -> Result<(), Status> {
         let entry = self.nfs4.pseudo.export(place).ok_or(Status::NoEnt)?;
         let name = core::str::from_utf8(&entry.name).map_err(|_| Status::NoEnt)?;
-        self.store.admits(name, &self.caller)
+        self.store.admits(name, &self.compound.caller)
     }
 
     /// Looks up the handles of all exports, so that their directories are recognised.
@@ -161,7 +161,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         let mut edition = self.nfs4.pseudo.edition();
         if S::MAY_WAIT {
             // An operation that waited asks the same questions as before.
-            edition = self.replay_log.exports_edition(edition);
+            edition = self.compound.replay_log.exports_edition(edition);
         }
         for place in 0.. {
             match self.nfs4.pseudo.export(place) {

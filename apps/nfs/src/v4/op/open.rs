@@ -49,7 +49,7 @@ pub(super) fn open<S: Store>(
     args: &Open4Args<'_>,
 ) -> OpResult {
     let node = context.current()?;
-    let since = context.replay_log.last_end(context.nfs4.changes.last_end());
+    let since = context.compound.replay_log.last_end(context.nfs4.changes.last_end());
     check_bits(args)?;
     let claim = claim_of(args)?;
     let is_home = context.nfs4.borrowed.is_none();
@@ -76,7 +76,7 @@ pub(super) fn open<S: Store>(
         return Err(context.wait_for_home(&file.handle));
     }
     let is_current = file.is_new || prepare_existing(context, &mut file, args)?;
-    context.replay_log.has_effect |= S::MAY_WAIT && file.is_new;
+    context.compound.replay_log.has_effect |= S::MAY_WAIT && file.is_new;
     let id = file_id(&file.handle);
     let is_changing = S::MAY_WAIT && context.nfs4.changes.may_touch(id, since);
     let is_changing = is_changing || !is_current;
@@ -119,7 +119,7 @@ fn answer<S: Store>(
     let change = file.attributes.change;
     context.set_current(Node::Object(file.handle));
     context.set_stateid(Some(opened.stateid));
-    let owner = Decimal::of(context.caller.user.uid());
+    let owner = Decimal::of(context.compound.caller.user.uid());
     let mut is_recalled = false;
     if offer.policy == DelegationPolicy::Watched
         && claim == Claim::New
@@ -325,7 +325,7 @@ fn check_permission<S: Store>(
     access: u32,
 ) -> OpResult {
     let OpenFile { handle: file, attributes, .. } = file;
-    if matches!(claim, Claim::Previous(_)) && attributes.uid == context.caller.user.uid() {
+    if matches!(claim, Claim::Previous(_)) && attributes.uid == context.compound.caller.user.uid() {
         return Ok(());
     }
     let asked = Access::READ | Access::MODIFY | Access::EXECUTE;
@@ -357,7 +357,7 @@ fn prepare_existing<S: Store>(
     if !file.is_cut {
         return Ok(true);
     }
-    context.replay_log.has_effect = S::MAY_WAIT;
+    context.compound.replay_log.has_effect = S::MAY_WAIT;
     // The change is complete: an OPEN that waits for changes by others does not wait for this one.
     context.end_changes();
     // The base for later reports of the holder of a delegation.
@@ -448,7 +448,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     fn await_place(&mut self, args: &Open4Args<'_>) -> OpResult {
         // The file may be created already. For OPENs on other shards the home reports in advance if
         // there is room (`slot_lease`), and that they can wait was checked, too.
-        if self.replay_log.knows_next() || self.nfs4.borrowed.is_some() {
+        if self.compound.replay_log.knows_next() || self.nfs4.borrowed.is_some() {
             return Ok(());
         }
         let (client, owner) = (self.client_key()?, args.owner.owner.0);
@@ -464,7 +464,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     /// # Errors
     /// [`OpExit::Wait`]; NFS4ERR_DELAY, but not once the OPEN has an effect.
     fn await_deniable(&mut self, file: FileId) -> OpResult {
-        if self.may_deny(file) || (self.replay_log.has_effect && !self.can_wait()) {
+        if self.may_deny(file) || (self.compound.replay_log.has_effect && !self.can_wait()) {
             return Ok(());
         }
         Err(self.wait_for_recall())
@@ -478,14 +478,14 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         if !S::MAY_WAIT && self.has_changed {
             return true;
         }
-        let is_own = self.replay_log.changes.are_counted(ChangeScope::File(file));
+        let is_own = self.compound.replay_log.changes.are_counted(ChangeScope::File(file));
         let is_known = self.nfs4.is_announced(file);
         is_known && !(S::MAY_WAIT && self.nfs4.changes.is_under_way(file, is_own))
     }
 
     /// Facts that decide about a delegation for an OPEN of this compound.
     fn delegation_offer(&mut self, fsid: u64) -> DelegationOffer {
-        let Some(slot) = self.slot else { return DelegationOffer::default() };
+        let Some(slot) = self.compound.slot else { return DelegationOffer::default() };
         let has_back_channel = self.nfs4.has_back_channel(slot.client);
         let call = GrantingCall { session: slot.session, slot: slot.slot, sequence: slot.sequence };
         let now = self.cx.now();

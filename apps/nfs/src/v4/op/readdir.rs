@@ -118,7 +118,7 @@ fn write_listing<S: Store>(
 ) -> OpResult {
     // The entries are written to the reply while the store is asked for them.
     let meanwhile = context.another_reply()?;
-    let mut reply = std::mem::replace(&mut context.reply, meanwhile);
+    let mut reply = std::mem::replace(&mut context.compound.reply, meanwhile);
     let room = (args.max_count.min(LISTING_MAX) as usize).saturating_sub(FRAME_LEN);
     let done = reply.write(|writer| {
         let begin = writer.len() + HEAD_LEN;
@@ -140,7 +140,7 @@ fn write_listing<S: Store>(
         }
         Ok(())
     });
-    context.reply = reply;
+    context.compound.reply = reply;
     done
 }
 

@@ -15,7 +15,7 @@ pub(super) fn test_stateid<S: Store>(
     let client = context.client_key()?;
     let count = u32::try_from(stateids.len()).map_err(|_| Status4::BadXdr)?;
     let state = &context.nfs4.state;
-    let written = context.reply.write(|writer| {
+    let written = context.compound.reply.write(|writer| {
         writer.words([Operation::TestStateid as u32, Status4::Ok as u32, count])?;
         stateids.items().try_for_each(|stateid| state.test(client, &stateid).emit(writer))
     });

@@ -255,7 +255,8 @@ impl Nfs4 {
     /// client with an operation that waits may be about to get some.
     pub(in crate::v4) fn forget_record(&mut self, key: ClientKey, now: Time) {
         let Some(id) = self.state.client_id(key) else { return };
-        let waits = self.suspended.find(|compound| compound.slot.client == id).is_some();
+        let waits =
+            self.suspended.find(|compound| compound.is_in(|slot| slot.client == id)).is_some();
         if waits || !self.recovery.queue.has_room() {
             return;
         }

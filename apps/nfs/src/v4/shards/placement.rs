@@ -7,7 +7,7 @@ use crate::{
         Nfs4, Placement, ShardContext,
         context::{
             filehandle::Node,
-            placement::{OpenAtHome, is_apart},
+            placement::{OpenAtHome, ShardFacts, is_apart},
             state_calls::file_id,
         },
         op::HOLDER_KNOWS,
@@ -68,7 +68,8 @@ impl Nfs4 {
         let home = home.map(|place| OpenAtHome { place, is_rest: here.is_err() });
         let placement =
             Placement::Here { first_change: first_change.unwrap_or(u32::MAX), has_room };
-        Some(ShardContext { placement, io, looks_up, home, ..ShardContext::default() })
+        let facts = ShardFacts { io, looks_up, home };
+        Some(ShardContext { placement, facts, ..ShardContext::default() })
     }
 }
 

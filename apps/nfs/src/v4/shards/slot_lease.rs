@@ -452,8 +452,12 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     #[cold]
     pub(in crate::v4) fn go_on_with(&mut self, begun: &BegunSlot) -> OpResult<SequenceOutcome> {
         let session = self.nfs4.sessions.get(&begun.used.session).ok_or(Status4::BadSession)?;
-        debug_assert_eq!(session.lent_to(), Some(self.source.shard), "who has the slots begins");
-        self.slot = Some(begun.used);
+        debug_assert_eq!(
+            session.lent_to(),
+            Some(self.compound.source.shard),
+            "who has the slots begins"
+        );
+        self.compound.slot = Some(begun.used);
         self.nfs4.renew_lease(&begun.used, self.cx.now());
         let flags = self.nfs4.flags_of(&begun.used.session);
         self.nfs4.tell_flags(&begun.used.session);
@@ -471,7 +475,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     /// Lets this caller take the place of the previous caller of the same request, which the home
     /// is executing.
     pub(in crate::v4) fn join_away(&mut self, args: &SequenceArgs) -> OpResult<SequenceOutcome> {
-        let (requester, xid) = (Requester::of(self.source), self.reply.xid());
+        let (requester, xid) = (Requester::of(self.compound.source), self.compound.reply.xid());
         let away = self.nfs4.away_in(args).ok_or(Status4::Delay)?;
         let former = away.requester.map(|(former, _)| former);
         // RFC 8881 §2.10.6.2: a client that keeps the connection waits for the reply.
@@ -488,7 +492,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
 
     /// The slot of a compound that the home continues.
     pub(in crate::v4) fn begun(&mut self) -> Option<BegunSlot> {
-        let used = self.slot.take()?;
+        let used = self.compound.slot.take()?;
         self.nfs4.sessions.get(&used.session).map(|session| session.begun(&used))
     }
 }

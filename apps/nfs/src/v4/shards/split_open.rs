@@ -21,13 +21,13 @@ use crate::{
     v4::{
         Nfs4,
         context::{
-            CompoundContext, OpExit, OpResult,
+            CompoundContext, CompoundState, OpExit, OpResult,
             filehandle::Node,
             placement::{ForwardedReply, HomeCall, HomeRequest, PendingAtHome},
             replay_log::WaitFor,
         },
         interpreter::{
-            CallFacts, Progress,
+            CallFacts,
             suspended::{CompoundId, SuspendedCompound},
         },
     },
@@ -52,11 +52,11 @@ impl<S: Store> CompoundContext<'_, '_, S> {
 
     /// Lets an OPEN of `file` wait for the home, which executes all that is left of it.
     pub(in crate::v4) fn wait_for_home(&mut self, file: &FileHandle) -> OpExit {
-        let slot = self.slot.as_ref();
+        let slot = self.compound.slot.as_ref();
         let begun = slot.and_then(|slot| {
             self.nfs4.sessions.get(&slot.session).map(|session| session.begun(slot))
         });
-        let (Some(begun), Some(part)) = (begun, self.shard_context.home) else {
+        let (Some(begun), Some(part)) = (begun, self.compound.shard_facts.home) else {
             return Status4::BadSession.into();
         };
         if !self.can_wait() {
@@ -65,8 +65,14 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         self.act();
         let is_pinned =
             !self.store.waits(file, Effort::Plain) && self.store.now().pin(file).is_ok();
-        let (outcomes, file) = (self.replay_log.outcomes(), *file);
-        self.replay_log.wait_for(WaitFor::Home(HomeCall { part, outcomes, file, is_pinned, begun }))
+        let (outcomes, file) = (self.compound.replay_log.outcomes(), *file);
+        self.compound.replay_log.wait_for(WaitFor::Home(HomeCall {
+            part,
+            outcomes,
+            file,
+            is_pinned,
+            begun,
+        }))
     }
 
     /// Replaces the results written so far by the home's reply. Returns true if the compound
@@ -75,20 +81,20 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         &mut self,
         away: PendingAtHome,
         reply: &ForwardedReply,
-        progress: &mut Progress,
     ) -> bool {
         let results = reply.kept().unwrap_or_default();
-        self.reply.truncate(ReplyHeader::LEN);
-        let has_room = self.reply.ensure(self.cx, results.len());
-        let written = has_room && self.reply.write(|writer| writer.fixed(results)).is_ok();
+        self.compound.reply.truncate(ReplyHeader::LEN);
+        let has_room = self.compound.reply.ensure(self.cx, results.len());
+        let written = has_room && self.compound.reply.write(|writer| writer.fixed(results)).is_ok();
         let status = results.first_chunk().map(|word| u32::from_be_bytes(*word));
         let Some(status) = status.filter(|_| written) else {
-            self.reply.fail();
+            self.compound.reply.fail();
             return false;
         };
-        progress.count += 1;
+        self.compound.progress.count += 1;
         self.set_current(Node::Object(away.file));
-        status == Status4::Ok as u32 && self.shard_context.home.is_some_and(|part| !part.is_rest)
+        status == Status4::Ok as u32
+            && self.compound.shard_facts.home.is_some_and(|part| !part.is_rest)
     }
 }
 
@@ -103,15 +109,13 @@ impl SuspendedCompound {
     /// The letter with the home's part, from a shard.
     fn letter(&self, event: HomeCall, unread: &Unread, source: CallSource) -> ForwardedCompound {
         let HomeCall { part, outcomes, file, is_pinned, .. } = event;
-        let facts = CallFacts {
-            xid: self.reply.xid(),
-            principal: self.principal,
-            request_len: self.request_len,
-        };
-        let pieces = self.arguments.pieces();
+        let CompoundState { reply, principal, request_len, caller, kept, .. } = &self.state;
+        let facts =
+            CallFacts { xid: reply.xid(), principal: *principal, request_len: *request_len };
+        let pieces = kept.as_ref().expect("a compound that waits keeps its arguments").pieces();
         let arguments = stag_protocol::xdr::Reader::over(&pieces);
         let pinned = Cell::new(is_pinned.then_some(file));
-        let mut letter = ForwardedCompound::of(unread, source, self.caller, facts, &arguments);
+        let mut letter = ForwardedCompound::of(unread, source, *caller, facts, &arguments);
         letter.asked = Some(HomeRequest { part, outcomes, pinned });
         letter
     }
@@ -125,9 +129,9 @@ impl ArrivalEnd {
             debug_assert!(false, "a compound waits until the home answers");
             return;
         };
-        compound.at_home = Some(PendingAtHome { call: compound.source.id, file: event.file });
+        compound.at_home = Some(PendingAtHome { call: compound.state.source.id, file: event.file });
         let begun = Some(event.begun);
-        self.send_compound(compound.source, begun, |unread, source| {
+        self.send_compound(compound.state.source, begun, |unread, source| {
             compound.letter(event, unread, source)
         });
     }
@@ -139,13 +143,13 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     #[inline]
     pub(in crate::v4) fn fill_journal(&mut self, place: u32) {
         if let Some(asked) = self.shard_context.asked.filter(|asked| asked.part.place == place) {
-            self.replay_log.fill(&asked.outcomes, asked.pinned.take());
+            self.compound.replay_log.fill(&asked.outcomes, asked.pinned.take());
         }
     }
 
     /// Releases the pin of an OPEN that granted nothing.
     pub(in crate::v4) fn drop_pin(&mut self) {
-        if let Some(file) = self.replay_log.pinned.take() {
+        if let Some(file) = self.compound.replay_log.pinned.take() {
             self.store.unpin(&file);
         }
     }
