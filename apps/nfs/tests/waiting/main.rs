@@ -17,6 +17,7 @@ mod opening;
 mod plays;
 mod recalls;
 mod rivals;
+mod script;
 mod seeds;
 mod seeds4;
 mod store;

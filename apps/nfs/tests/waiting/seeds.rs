@@ -2,6 +2,7 @@
 
 use crate::waiting::{
     plays::play_all,
+    script::{Actor, Dialect, STRIDE, Sum, Task, play_script},
     store::{Pace, is_refusal},
     world::World,
 };
@@ -18,114 +19,37 @@ use stag_protocol::{
     rpc::ReplyHeader,
     xdr::Reader,
 };
-use stag_sim::Faults;
 use stag_verbs::Time;
 use std::time::Duration;
 
-const ACTORS: usize = 6;
 const TASKS: usize = 30;
-/// Octets from one place of the file to the next.
-const STRIDE: u64 = 16_384;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Task {
-    Write(u32),
-    Commit,
-    Read,
-    Look,
-    List,
-    Find(String),
-    Create(String),
-    MkDir(String),
-    Remove(String),
-    Rename(String, String),
-}
-
-impl Task {
-    const fn procedure(&self) -> Procedure {
-        match self {
-            Self::Write(_) => Procedure::Write,
-            Self::Commit => Procedure::Commit,
-            Self::Read => Procedure::Read,
-            Self::Look => Procedure::GetAttr,
-            Self::List => Procedure::ReadDirPlus,
-            Self::Find(_) => Procedure::Lookup,
-            Self::Create(_) => Procedure::Create,
-            Self::MkDir(_) => Procedure::MkDir,
-            Self::Remove(_) => Procedure::Remove,
-            Self::Rename(..) => Procedure::Rename,
-        }
+const fn procedure(task: &Task) -> Procedure {
+    match task {
+        Task::Write => Procedure::Write,
+        Task::Commit => Procedure::Commit,
+        Task::Read => Procedure::Read,
+        Task::Look => Procedure::GetAttr,
+        Task::List => Procedure::ReadDirPlus,
+        Task::Find(_) => Procedure::Lookup,
+        Task::Create(_) => Procedure::Create,
+        Task::MkDir(_) => Procedure::MkDir,
+        Task::Remove(_) => Procedure::Remove,
+        Task::Rename(..) => Procedure::Rename,
     }
 }
 
-/// Does one thing after the other, each until it is done.
-struct Actor {
-    number: usize,
-    left: usize,
-    task: Option<Task>,
-    version: u32,
-    names: Vec<String>,
-    fresh: usize,
-    /// Time before which it asks nothing.
-    rests_until: Time,
-}
+/// Version 3: a task is a call.
+struct Calls;
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Sum {
-    calls: u64,
-    changes: u64,
-    refusals: u64,
-    losses: u64,
-    joined: u64,
-    replayed: u64,
-    hung: u64,
-    /// WRITEs whose reply was lost, and that were carried out again as they were.
-    again: u64,
-}
-
-impl Actor {
-    fn new(number: usize) -> Self {
-        let (names, version, fresh) = (vec![], 0, 0);
-        let rests_until = Time(0);
-        Self { number, left: TASKS, task: None, version, names, fresh, rests_until }
-    }
-
-    fn choose(&mut self, dice: &mut Rng) -> Task {
-        let mut fresh = || {
-            self.fresh += 1;
-            format!("name-{}-{}", self.number, self.fresh)
-        };
-        match dice.usize(..12) {
-            0..3 => {
-                self.version += 1;
-                Task::Write(self.version)
-            }
-            3 => Task::Commit,
-            4 => Task::Read,
-            5 => Task::Look,
-            6 => Task::List,
-            7 => Task::MkDir(fresh()),
-            8 if !self.names.is_empty() => {
-                Task::Find(self.names[dice.usize(..self.names.len())].clone())
-            }
-            9 if !self.names.is_empty() => Task::Remove(self.names.pop().unwrap()),
-            10 if !self.names.is_empty() => Task::Rename(self.names.pop().unwrap(), fresh()),
-            _ => Task::Create(fresh()),
-        }
-    }
-
-    fn octets(&self, version: u32) -> Vec<u8> {
-        let len = 600 + self.number * 2_000;
-        version.to_be_bytes().into_iter().chain(vec![version as u8; len]).collect()
-    }
-
-    fn send(&self, world: &mut World) {
+impl Dialect for Calls {
+    fn send(&mut self, world: &mut World, actor: &Actor, _dice: &mut Rng) {
         let (slow, file) = (world.slow, world.file);
         let place = |name| DirOpArgs { dir: slow, name };
-        let (octets, attributes) = (self.octets(self.version), SetAttributes::default());
-        let offset = self.number as u64 * STRIDE;
-        let call = match self.task.as_ref().unwrap() {
-            Task::Write(_) => Call::Write(WriteArgs {
+        let (octets, attributes) = (actor.octets(), SetAttributes::default());
+        let offset = actor.offset();
+        let call = match actor.task.as_ref().unwrap() {
+            Task::Write => Call::Write(WriteArgs {
                 file,
                 offset,
                 stable: StableHow::Unstable,
@@ -155,92 +79,35 @@ impl Actor {
                 to: place(Name(to.as_bytes())),
             }),
         };
-        world.call(0, self.number as u64, &call);
+        world.call(0, actor.number as u64, &call);
     }
 
-    /// Takes the reply to its task; true if nothing was done and it asks again.
-    fn conclude(&mut self, reply: &[u8], now: Time) -> bool {
-        let task = self.task.clone().unwrap();
+    fn conclude(&mut self, now: Time, reply: &[u8], actor: &mut Actor, sum: &mut Sum) {
+        let task = actor.task.as_ref().unwrap();
         let results = Reader::new(&reply[ReplyHeader::LEN..]);
-        let reply = Reply::parse(task.procedure(), results).unwrap();
+        let reply = Reply::parse(procedure(task), results).unwrap();
         if is_refusal(reply.status()) {
-            self.rests_until = now + Duration::from_millis(500);
-            return true;
+            sum.refusals += 1;
+            return actor.ask_again(now);
         }
         assert_eq!(reply.status(), Status::Ok, "{task:?}");
-        match (&task, reply) {
-            (Task::Read, Reply::Read(Ok(read))) => {
-                let octets = read.data.octets().unwrap();
-                let mine = self.octets(self.version);
-                let end = mine.len().min(octets.len());
-                assert!(self.version == 0 || octets[..end] == mine[..end], "what was written");
-            }
-            (Task::Create(name) | Task::Rename(_, name), _) => self.names.push(name.clone()),
-            _ => {}
+        match &reply {
+            Reply::Read(Ok(read)) => actor.complete(now, Some(read.data.octets().unwrap())),
+            _ => actor.complete(now, None),
         }
-        self.task = None;
-        false
+    }
+
+    fn actor_of(&self, token: u64) -> usize {
+        token as usize
     }
 }
 
 fn play(seed: u64) -> Sum {
     let mut dice = Rng::with_seed(seed);
     let mut world = World::new(seed);
-    let mut actors: Vec<_> = (0..ACTORS).map(Actor::new).collect();
-    let lost = [0, 200, 1_000, 5_000][dice.usize(..4)];
-    world.fabric.set_faults(Faults { lost, ..Faults::DELAYS });
-    let mut sum = Sum::default();
-    while actors.iter().any(|actor| actor.left > 0 || actor.task.is_some()) {
-        for actor in &mut actors {
-            if actor.rests_until > world.now {
-                continue;
-            }
-            let asks_again = actor.task.is_some() && actor.rests_until != Time(0);
-            if actor.task.is_none() && actor.left > 0 {
-                actor.left -= 1;
-                actor.task = Some(actor.choose(&mut dice));
-            } else if !asks_again {
-                continue;
-            }
-            actor.rests_until = Time(0);
-            sum.calls += 1;
-            actor.send(&mut world);
-        }
-        world.step();
-        while let Some((number, reply)) = world.take(0) {
-            let now = world.now;
-            sum.refusals += u64::from(actors[number as usize].conclude(&reply, now));
-        }
-    }
-    world.fabric.set_faults(Faults::DELAYS);
-    world.end();
-    let report = world.report();
-    let shared = world.shared.borrow();
-    for (what, times) in &shared.done {
-        assert_eq!(*times, 1, "{what} was carried out more than once");
-    }
-    for actor in &actors {
-        let last = shared.versions.get(&(actor.number as u64 * STRIDE)).copied().unwrap_or(0);
-        assert_eq!(last, actor.version, "each version was written");
-    }
-    sum.changes = shared.done.len() as u64;
-    sum.losses = world.losses();
-    (sum.joined, sum.replayed) = (report.duplicates.busy, report.duplicates.replayed);
-    (sum.hung, sum.again) = (shared.hung, shared.again);
-    sum
-}
-
-impl std::ops::AddAssign for Sum {
-    fn add_assign(&mut self, other: Self) {
-        self.calls += other.calls;
-        self.changes += other.changes;
-        self.refusals += other.refusals;
-        self.losses += other.losses;
-        self.joined += other.joined;
-        self.replayed += other.replayed;
-        self.hung += other.hung;
-        self.again += other.again;
-    }
+    let sum = play_script(&mut world, &mut dice, TASKS, &mut Calls);
+    let duplicates = world.report().duplicates;
+    Sum { joined: duplicates.busy, replayed: duplicates.replayed, ..sum }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::waiting::{
         CONFIG, Reply4, Session4, create, exchange_over, look, make_directory, open, put, request,
     },
     plays::play_all,
+    script::{ACTORS, Actor, Dialect, STRIDE, Sum, Task, play_script},
     world::{CONNECTIONS, World},
 };
 use fastrand::Rng;
@@ -17,72 +18,18 @@ use stag_protocol::nfs::{
         Status4, Text, Write4Args,
     },
 };
-use stag_sim::Faults;
 use stag_verbs::Time;
-use std::time::Duration;
 
-const ACTORS: usize = 6;
 const TASKS: usize = 20;
-/// Octets from one place of the file to the next.
-const STRIDE: u64 = 16_384;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Task {
-    Write,
-    Commit,
-    Read,
-    Look,
-    List,
-    Find(String),
-    Create(String),
-    MkDir(String),
-    Remove(String),
-    Rename(String, String),
+/// Their replies are kept: what they do is done once.
+const fn is_kept(task: &Task) -> bool {
+    !matches!(task, Task::Read | Task::Look | Task::List | Task::Find(_))
 }
 
-impl Task {
-    /// Their replies are kept: what they do is done once.
-    const fn is_kept(&self) -> bool {
-        !matches!(self, Self::Read | Self::Look | Self::List | Self::Find(_))
-    }
-
-    /// Place of the operation that counts.
-    const fn place(&self) -> usize {
-        if matches!(self, Self::Rename(..)) { 4 } else { 2 }
-    }
-}
-
-/// Does one thing after the other in its slot, each until it is done.
-struct Actor {
-    number: usize,
-    stateid: Stateid,
-    left: usize,
-    task: Option<Task>,
-    version: u32,
-    names: Vec<String>,
-    fresh: usize,
-    /// Time before which it asks nothing; none while it waits for a reply.
-    rests_until: Option<Time>,
-    /// The request is a new one for its slot.
-    is_new: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Sum {
-    calls: u64,
-    changes: u64,
-    refusals: u64,
-    losses: u64,
-    suspensions: u64,
-    joined: u64,
-    replayed: u64,
-    hung: u64,
-    /// Replies that were not kept, and asked for again.
-    unkept: u64,
-    /// Compounds that came over the other shard.
-    forwarded: u64,
-    /// Compounds that the other shard has carried out itself.
-    lent: u64,
+/// Place of the operation that counts.
+const fn place(task: &Task) -> usize {
+    if matches!(task, Task::Rename(..)) { 4 } else { 2 }
 }
 
 /// Shards that serve the client.
@@ -95,61 +42,38 @@ enum Setting {
     Lending,
 }
 
-impl Actor {
-    fn new(number: usize, stateid: Stateid) -> Self {
-        let (names, version, fresh) = (vec![], 0, 0);
-        let (rests_until, is_new) = (Some(Time(0)), true);
-        Self {
-            number,
-            stateid,
-            left: TASKS,
-            task: None,
-            version,
-            names,
-            fresh,
-            rests_until,
-            is_new,
+/// Version 4: a task is a compound in the slot of its actor.
+struct Compounds {
+    setting: Setting,
+    session: Session4,
+    stateid: Stateid,
+    /// The request of an actor is a new one for its slot.
+    are_new: [bool; ACTORS],
+    /// Connection of the next calls, or any, and their number.
+    phase: (Option<u64>, u64),
+}
+
+impl Compounds {
+    fn connection(&mut self, dice: &mut Rng) -> u64 {
+        if self.phase.1 == 0 {
+            // For a while all of them come one way, or none does.
+            let ways = [(None, 30), (Some(0), 40), (Some(1), 80)];
+            self.phase = ways[dice.usize(..3)];
         }
+        self.phase.1 -= u64::from(self.phase.1 != u64::MAX);
+        self.phase.0.unwrap_or_else(|| dice.u64(..CONNECTIONS as u64))
     }
+}
 
-    fn choose(&mut self, dice: &mut Rng) -> Task {
-        let mut fresh = || {
-            self.fresh += 1;
-            format!("name-{}-{}", self.number, self.fresh)
-        };
-        match dice.usize(..12) {
-            0..3 => {
-                self.version += 1;
-                Task::Write
-            }
-            3 => Task::Commit,
-            4 => Task::Read,
-            5 => Task::Look,
-            6 => Task::List,
-            7 => Task::MkDir(fresh()),
-            8 if !self.names.is_empty() => {
-                Task::Find(self.names[dice.usize(..self.names.len())].clone())
-            }
-            9 if !self.names.is_empty() => Task::Remove(self.names.pop().unwrap()),
-            10 if !self.names.is_empty() => Task::Rename(self.names.pop().unwrap(), fresh()),
-            _ => Task::Create(fresh()),
-        }
-    }
-
-    fn octets(&self) -> Vec<u8> {
-        let len = 600 + self.number * 2_000;
-        self.version.to_be_bytes().into_iter().chain(vec![self.version as u8; len]).collect()
-    }
-
-    fn send(&self, world: &mut World, session: &mut Session4, connection: u64) {
+impl Dialect for Compounds {
+    fn send(&mut self, world: &mut World, actor: &Actor, dice: &mut Rng) {
+        let connection = self.connection(dice);
         let (slow, file) = (world.slow, world.file);
-        let octets = self.octets();
-        let offset = self.number as u64 * STRIDE;
-        let task = self.task.as_ref().unwrap();
-        let is_kept = task.is_kept();
-        let sequence = match self.is_new {
-            true => session.next(self.number, is_kept),
-            false => session.again(self.number, is_kept),
+        let (octets, offset) = (actor.octets(), actor.offset());
+        let task = actor.task.as_ref().unwrap();
+        let sequence = match self.are_new[actor.number] {
+            true => self.session.next(actor.number, is_kept(task)),
+            false => self.session.again(actor.number, is_kept(task)),
         };
         let name = |name: &String| name.as_bytes().to_vec();
         let requests = match task {
@@ -196,59 +120,74 @@ impl Actor {
                 vec![sequence, put(&slow), Request::SaveFh(()), put(&slow), rename]
             }
         };
-        world.send(0, self.number as u64 * 2 + connection, |cx, token| {
+        world.send(0, actor.number as u64 * 2 + connection, |cx, token| {
             request(cx, token, &requests)
         });
     }
 
-    /// Takes the reply to its task.
-    fn conclude(&mut self, reply: &Reply4, now: Time, sum: &mut Sum) {
-        let task = self.task.clone().unwrap();
+    fn conclude(&mut self, now: Time, reply: &[u8], actor: &mut Actor, sum: &mut Sum) {
+        let reply = Reply4::of(reply);
+        let task = actor.task.as_ref().unwrap();
         let answers = reply.answers();
         let status = |place: usize| answers.get(place).map(status_of);
-        self.rests_until = Some(now + Duration::from_millis(500));
-        self.is_new = true;
-        match (status(0), status(task.place())) {
+        self.are_new[actor.number] = true;
+        match (status(0), status(place(task))) {
             // The slot is as it was.
             (Some(Status4::Delay), None) => {
-                self.is_new = false;
+                self.are_new[actor.number] = false;
                 sum.refusals += 1;
-                return;
+                return actor.ask_again(now);
             }
             (Some(Status4::Ok), _) => {}
             other => panic!("{task:?}: {other:?}"),
         }
         if status(1) == Some(Status4::RetryUncachedRep) {
-            assert!(!task.is_kept(), "{task:?} is done once");
+            assert!(!is_kept(task), "{task:?} is done once");
             sum.unkept += 1;
-            return;
+            return actor.ask_again(now);
         }
-        match status(task.place()) {
+        match status(place(task)) {
             Some(Status4::Ok) => {}
             Some(Status4::Delay) => {
                 sum.refusals += 1;
-                return;
+                return actor.ask_again(now);
             }
             other => panic!("{task:?}: {other:?} {answers:?}"),
         }
-        match (&task, &answers[task.place()]) {
-            (Task::Read, Answer::Read(Ok(read))) => {
-                let octets = read.data.octets().unwrap();
-                let mine = self.octets();
-                let end = mine.len().min(octets.len());
-                assert!(self.version == 0 || octets[..end] == mine[..end], "what was written");
-            }
-            (Task::Create(name) | Task::Rename(_, name), _) => self.names.push(name.clone()),
-            _ => {}
+        match &answers[place(task)] {
+            Answer::Read(Ok(read)) => actor.complete(now, Some(read.data.octets().unwrap())),
+            _ => actor.complete(now, None),
         }
-        self.task = None;
-        self.rests_until = Some(now);
+    }
+
+    fn actor_of(&self, token: u64) -> usize {
+        token as usize / 2
+    }
+
+    fn disturb(&mut self, world: &mut World, dice: &mut Rng) {
+        if self.setting != Setting::One && dice.u32(..200) == 0 {
+            world.stuck_until = world.steps() + dice.u64(..100);
+        }
     }
 }
 
 fn status_of(answer: &Answer<'_>) -> Status4 {
     use stag_protocol::nfs::v4::AnswerSet as _;
     answer.status()
+}
+
+/// An open of the file, over the connection that the session was made over.
+fn open_file(world: &mut World, session: &mut Session4, connection: u64) -> Stateid {
+    let slow = world.slow;
+    loop {
+        let opened = [session.next(0, true), put(&slow), open(b"file", 0)];
+        let reply = exchange_over(world, 0, connection, &opened);
+        match reply.last() {
+            Answer::Open(Ok(opened)) => return opened.stateid,
+            Answer::Open(Err(Status4::Delay)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 fn play(seed: u64, setting: Setting) -> Sum {
@@ -259,100 +198,29 @@ fn play(seed: u64, setting: Setting) -> Sum {
         Setting::Lending => World::lending(seed, CONFIG),
     };
     // Calls over the connection that the session was made over, before others come; or all.
-    let (first, mut phase) = match setting {
+    let (first, phase) = match setting {
         Setting::Lending => (1, (Some(1), [0, 20, 60, u64::MAX][dice.usize(..4)])),
         Setting::One | Setting::Forwarding => (0, (None, u64::MAX)),
     };
+    // The first slot has carried a request then.
     let mut session = Session4::open_over(&mut world, 0, 0, first);
     let stateid = match setting {
-        Setting::Lending => {
-            let slow = world.slow;
-            loop {
-                let opened = [session.next(0, true), put(&slow), open(b"file", 0)];
-                let reply = exchange_over(&mut world, 0, first, &opened);
-                match reply.last() {
-                    Answer::Open(Ok(opened)) => break opened.stateid,
-                    Answer::Open(Err(Status4::Delay)) => {}
-                    other => panic!("{other:?}"),
-                }
-            }
-        }
+        Setting::Lending => open_file(&mut world, &mut session, first),
         Setting::One | Setting::Forwarding => Stateid::ANONYMOUS,
     };
-    let mut actors: Vec<_> = (0..ACTORS).map(|number| Actor::new(number, stateid)).collect();
-    let lost = [0, 200, 1_000, 5_000][dice.usize(..4)];
-    world.fabric.set_faults(Faults { lost, ..Faults::DELAYS });
-    // The first slot has carried a request.
-    let mut sum = Sum::default();
-    while actors.iter().any(|actor| actor.left > 0 || actor.task.is_some()) {
-        for actor in &mut actors {
-            if actor.rests_until.is_none_or(|until| until > world.now) {
-                continue;
-            }
-            if actor.task.is_none() {
-                if actor.left == 0 {
-                    continue;
-                }
-                actor.left -= 1;
-                actor.task = Some(actor.choose(&mut dice));
-            }
-            actor.rests_until = None;
-            sum.calls += 1;
-            if phase.1 == 0 {
-                // For a while all of them come one way, or none does.
-                let ways = [(None, 30), (Some(0), 40), (Some(1), 80)];
-                phase = ways[dice.usize(..3)];
-            }
-            let connection = phase.0.unwrap_or_else(|| dice.u64(..CONNECTIONS as u64));
-            phase.1 -= u64::from(phase.1 != u64::MAX);
-            actor.send(&mut world, &mut session, connection);
-        }
-        if setting != Setting::One && dice.u32(..200) == 0 {
-            world.stuck_until = world.steps() + dice.u64(..100);
-        }
-        world.step();
-        while let Some((number, reply)) = world.take(0) {
-            let now = world.now;
-            actors[number as usize / 2].conclude(&Reply4::of(&reply), now, &mut sum);
-        }
-    }
-    world.fabric.set_faults(Faults::DELAYS);
-    world.end();
-    let report = world.report();
-    assert_eq!((report.nfs4.suspended, report.nfs4.busy_slots), (0, 0), "no slot is lost");
+    let mut compounds = Compounds { setting, session, stateid, are_new: [true; ACTORS], phase };
+    let sum = play_script(&mut world, &mut dice, TASKS, &mut compounds);
+    let report = world.report().nfs4;
+    assert_eq!((report.suspended, report.busy_slots), (0, 0), "no slot is lost");
     assert_eq!(world.lent_busy(), 0, "nor one that is lent");
-    let shared = world.shared.borrow();
-    for (what, times) in &shared.done {
-        assert_eq!(*times, 1, "{what} was carried out more than once");
-    }
-    assert_eq!(shared.again, 0, "a WRITE whose reply is kept is carried out once");
-    for actor in &actors {
-        let last = shared.versions.get(&(actor.number as u64 * STRIDE)).copied().unwrap_or(0);
-        assert_eq!(last, actor.version, "each version was written");
-    }
-    sum.changes = shared.done.len() as u64;
-    sum.losses = world.losses();
-    sum.suspensions = report.nfs4.suspensions;
-    (sum.joined, sum.replayed) = (report.nfs4.joined, report.nfs4.replayed);
-    sum.hung = shared.hung;
-    drop(shared);
-    (sum.forwarded, sum.lent) = (world.forwarded(), world.lent());
-    sum
-}
-
-impl std::ops::AddAssign for Sum {
-    fn add_assign(&mut self, other: Self) {
-        self.calls += other.calls;
-        self.changes += other.changes;
-        self.refusals += other.refusals;
-        self.losses += other.losses;
-        self.suspensions += other.suspensions;
-        self.joined += other.joined;
-        self.replayed += other.replayed;
-        self.hung += other.hung;
-        self.unkept += other.unkept;
-        self.forwarded += other.forwarded;
-        self.lent += other.lent;
+    assert_eq!(sum.again, 0, "a WRITE whose reply is kept is carried out once");
+    Sum {
+        suspensions: report.suspensions,
+        joined: report.joined,
+        replayed: report.replayed,
+        forwarded: world.forwarded(),
+        lent: world.lent(),
+        ..sum
     }
 }
 
