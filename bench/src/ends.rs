@@ -41,7 +41,7 @@ pub struct Ends<P: Provider, S: App = Echo> {
 
 /// Settings of both ends.
 #[derive(Debug)]
-struct Setup {
+struct EndsSetup {
     clock: Clock,
     /// The server samples one call in this many; 0 for none.
     every: u32,
@@ -50,7 +50,7 @@ struct Setup {
     home: Option<tempfile::TempDir>,
 }
 
-impl Setup {
+impl EndsSetup {
     fn new(clock: Clock) -> Self {
         Self { clock, every: 0, versions: Versions::One, home: None }
     }
@@ -83,7 +83,7 @@ pub fn iwarp_watched(every: u32) -> io::Result<Ends<Iwarp>> {
     let clock = Clock::start();
     let provider = || Iwarp::new(stag_iwarp::IwarpConfig::new(LIMITS, [7; 32], clock.now()));
     let at = "iwarp://127.0.0.1:0".parse().expect("an address");
-    let setup = Setup { every, ..Setup::new(clock) };
+    let setup = EndsSetup { every, ..EndsSetup::new(clock) };
     Ends::new(provider()?, provider()?, &at, Echo::default(), setup)
 }
 
@@ -124,14 +124,14 @@ pub fn shm_serving<S: App>(app: S) -> io::Result<Ends<Shm, S>> {
 /// counted parts take; connecting waits for it.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-fn shm_as(trust: bool, change: impl FnOnce(&mut Setup)) -> io::Result<Ends<Shm>> {
+fn shm_as(trust: bool, change: impl FnOnce(&mut EndsSetup)) -> io::Result<Ends<Shm>> {
     shm_of(trust, Echo::default(), change)
 }
 
 fn shm_of<S: App>(
     trust: bool,
     app: S,
-    change: impl FnOnce(&mut Setup),
+    change: impl FnOnce(&mut EndsSetup),
 ) -> io::Result<Ends<Shm, S>> {
     let clock = Clock::start();
     let home = tempfile::tempdir()?;
@@ -144,13 +144,13 @@ fn shm_of<S: App>(
             ..stag_shm::ShmConfig::new(LIMITS, [7; 32], clock.now())
         })
     };
-    let mut setup = Setup { home: Some(home), ..Setup::new(clock) };
+    let mut setup = EndsSetup { home: Some(home), ..EndsSetup::new(clock) };
     change(&mut setup);
     Ends::new(provider()?, provider()?, &at, app, setup)
 }
 
 impl<P: Provider, S: App> Ends<P, S> {
-    fn new(server: P, client: P, at: &P::Address, app: S, setup: Setup) -> io::Result<Self> {
+    fn new(server: P, client: P, at: &P::Address, app: S, setup: EndsSetup) -> io::Result<Self> {
         let admit = || Box::new(|_| true) as Box<_>;
         let (clock, every) = (setup.clock, setup.every);
         let watched = setup.config(Sampling { every, clock: Some(clock), ..Sampling::default() });

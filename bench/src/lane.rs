@@ -87,7 +87,7 @@ struct Lane {
 
 /// A call that was sent, with its octets for a retransmission.
 #[derive(Clone)]
-struct Slot {
+struct LaneSlot {
     xid: u32,
     is_sent: bool,
     lane: u32,
@@ -116,7 +116,7 @@ struct LaneEnd {
     written: u64,
     known: u64,
     lanes: Vec<Lane>,
-    slots: Vec<Slot>,
+    slots: Vec<LaneSlot>,
     free: Vec<u32>,
     latest: u32,
     front: Box<[u8]>,
@@ -174,7 +174,7 @@ impl LaneEnd {
             called_at: 0,
         };
         let slot =
-            Slot { xid: 0, is_sent: false, lane: 0, token: 0, deadline: 0, octets: [0; 192] };
+            LaneSlot { xid: 0, is_sent: false, lane: 0, token: 0, deadline: 0, octets: [0; 192] };
         Self {
             rx: Rc::clone(rx),
             tx: Rc::clone(tx),

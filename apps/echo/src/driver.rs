@@ -144,7 +144,7 @@ struct Place {
 
 /// A DRIVE that is not answered.
 #[derive(Debug)]
-struct Open {
+struct OpenCall {
     call: CallId,
     peer: PeerId,
     /// Of its reply.
@@ -156,21 +156,21 @@ struct Open {
 }
 
 /// Content of a LAP's reply: true to go on. An error is the reason why there is no such reply.
-type Told = Result<bool, Driven>;
+type DriveResult = Result<bool, Driven>;
 
 /// An [`Echo`] that also calls clients that ask for it by DRIVE.
 #[derive(Debug)]
 pub struct Driver {
     echo: Echo,
-    drives: Vec<Option<Open>>,
+    drives: Vec<Option<OpenCall>>,
     places: Box<[Option<Place>]>,
     free: Vec<u32>,
     /// Places whose next LAP goes out when this pass ends.
     due: Vec<u32>,
     /// LAPs whose reply was read in this pass. The pass' time is that of its start, too early for
     /// them, so they wait for the next one.
-    fresh: Vec<(u32, Told)>,
-    ripe: Vec<(u32, Told)>,
+    fresh: Vec<(u32, DriveResult)>,
+    ripe: Vec<(u32, DriveResult)>,
 }
 
 impl Default for Driver {
@@ -213,7 +213,7 @@ impl Driver {
         }
         self.due.extend(of_drive);
         let (running, end) = (drive.depth, Driven::Stopped);
-        let open = Open { call: call.id, peer: call.peer, header, drive, running, end };
+        let open = OpenCall { call: call.id, peer: call.peer, header, drive, running, end };
         match self.drives.get_mut(number) {
             Some(entry) => *entry = Some(open),
             None => self.drives.push(Some(open)),
@@ -221,7 +221,7 @@ impl Driver {
     }
 
     /// Reads the reply to the LAP of place `number`: true if that place goes on.
-    fn told(&self, number: u32, outcome: Outcome<'_>) -> Told {
+    fn told(&self, number: u32, outcome: Outcome<'_>) -> DriveResult {
         let place = self.places.get(number as usize).copied().flatten().ok_or(Driven::Failed)?;
         let drive =
             self.drives.get(place.drive).and_then(Option::as_ref).ok_or(Driven::Failed)?.drive;
@@ -246,7 +246,7 @@ impl Driver {
     }
 
     /// Continues at a place, or ends it, and its DRIVE with the last one.
-    fn conclude(&mut self, cx: &mut Cx<'_>, number: u32, told: Told) {
+    fn conclude(&mut self, cx: &mut Cx<'_>, number: u32, told: DriveResult) {
         let Some(place) = self.places.get_mut(number as usize).and_then(Option::as_mut) else {
             return;
         };

@@ -76,9 +76,9 @@ pub struct Ratio {
 }
 
 /// Name of a quantity, true if more of it is better, and the function that takes it from a run.
-type Quantity = (&'static str, bool, fn(&RunOutcome) -> Option<f64>);
+type VersusQuantity = (&'static str, bool, fn(&RunOutcome) -> Option<f64>);
 
-const QUANTITIES: [Quantity; 3] = [
+const QUANTITIES: [VersusQuantity; 3] = [
     ("response p50 us", false, |outcome| outcome.response.percentile("p50")),
     ("response p99 us", false, |outcome| outcome.response.percentile("p99")),
     ("calls/s", true, |outcome| Some(outcome.calls_per_s)),
@@ -132,7 +132,7 @@ const fn after(round: &Round) -> &RunOutcome {
 fn ratio(
     rounds: &[&Round],
     rules: Rules,
-    (quantity, more_is_better, of): Quantity,
+    (quantity, more_is_better, of): VersusQuantity,
 ) -> Option<Ratio> {
     let pair = |round: &&Round| {
         Some((of(&round.before)?, of(&round.after)?)).filter(|(one, _)| *one > 0.0)

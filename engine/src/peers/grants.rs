@@ -23,7 +23,7 @@ const IDLE_MIN: Duration = Duration::from_secs(10);
 
 /// The inputs for a decision about one grant.
 #[derive(Clone, Copy, Debug)]
-struct Grant {
+struct PeerGrant {
     /// The current grant.
     granted: u32,
     /// The credits that the peer requested in its latest call.
@@ -37,7 +37,7 @@ struct Grant {
     fair: u32,
 }
 
-impl Grant {
+impl PeerGrant {
     /// The grant to announce from the next reply on.
     fn next(self) -> u32 {
         let Self { granted, wanted, max, free, fair } = self;
@@ -71,7 +71,7 @@ impl Core {
     pub(crate) fn adapt_grant(&mut self, peer: PeerId, pushed: u64) {
         let whole = |receives: usize| u32::try_from(receives).unwrap_or(u32::MAX);
         let quarter = self.receives.count() / 4;
-        let grant = Grant {
+        let grant = PeerGrant {
             granted: 0,
             wanted: 0,
             max: self.config.grant.min(whole(quarter)).max(1),
@@ -95,7 +95,7 @@ impl Core {
             return entry.grant.count_reply();
         }
         entry.grant.forget_replies();
-        let next = Grant { granted, wanted: entry.grant.latest().wanted, ..grant }.next();
+        let next = PeerGrant { granted, wanted: entry.grant.latest().wanted, ..grant }.next();
         if next != granted {
             credits.set_grant(next);
             self.counters.stats.responder.grant = self.counters.stats.responder.grant.max(next);
@@ -175,17 +175,17 @@ mod tests {
     use crate::state::grant_use::GrantUse;
     use stag_protocol::rpcrdma::Credits;
 
-    const GRANT: Grant = Grant { granted: 8, wanted: 128, max: 64, free: 1_000, fair: 4 };
+    const GRANT: PeerGrant = PeerGrant { granted: 8, wanted: 128, max: 64, free: 1_000, fair: 4 };
 
     #[test]
     fn a_grant_doubles_and_never_exceeds_a_limit() {
         assert_eq!(GRANT.next(), 16);
-        assert_eq!(Grant { wanted: 10, ..GRANT }.next(), 10);
-        assert_eq!(Grant { wanted: 0, ..GRANT }.next(), 8);
-        assert_eq!(Grant { max: 12, ..GRANT }.next(), 12);
-        assert_eq!(Grant { free: 3, ..GRANT }.next(), 11);
-        assert_eq!(Grant { granted: 1, ..GRANT }.next(), 2);
-        let most = Grant { granted: u32::MAX, wanted: u32::MAX, max: u32::MAX, ..GRANT };
+        assert_eq!(PeerGrant { wanted: 10, ..GRANT }.next(), 10);
+        assert_eq!(PeerGrant { wanted: 0, ..GRANT }.next(), 8);
+        assert_eq!(PeerGrant { max: 12, ..GRANT }.next(), 12);
+        assert_eq!(PeerGrant { free: 3, ..GRANT }.next(), 11);
+        assert_eq!(PeerGrant { granted: 1, ..GRANT }.next(), 2);
+        let most = PeerGrant { granted: u32::MAX, wanted: u32::MAX, max: u32::MAX, ..GRANT };
         assert_eq!(most.next(), u32::MAX);
     }
 
@@ -195,7 +195,7 @@ mod tests {
             [(1, 0, 9, 4), (1, 1, 9, 4), (1, 1, 0, 4), (1, 1, 0, 0)]
         {
             let (mut used, grant) =
-                (GrantUse::new(Time(0)), Grant { granted, wanted, free, fair, ..GRANT });
+                (GrantUse::new(Time(0)), PeerGrant { granted, wanted, free, fair, ..GRANT });
             used.note_call(Credits(wanted), Time(0));
             assert!(!used.is_used_up(granted) && grant.next() == granted, "{grant:?}");
         }
@@ -208,11 +208,11 @@ mod tests {
 
     #[test]
     fn grants_above_the_fair_share_shrink_to_it_when_receives_are_short() {
-        let short = Grant { free: 0, ..GRANT };
+        let short = PeerGrant { free: 0, ..GRANT };
         assert_eq!(short.next(), 4);
-        assert_eq!(Grant { granted: 6, ..short }.next(), 4);
-        assert_eq!(Grant { granted: 64, ..short }.next(), 32);
-        assert_eq!(Grant { granted: 3, ..short }.next(), 3);
-        assert_eq!(Grant { granted: 1, fair: 0, ..short }.next(), 1);
+        assert_eq!(PeerGrant { granted: 6, ..short }.next(), 4);
+        assert_eq!(PeerGrant { granted: 64, ..short }.next(), 32);
+        assert_eq!(PeerGrant { granted: 3, ..short }.next(), 3);
+        assert_eq!(PeerGrant { granted: 1, fair: 0, ..short }.next(), 1);
     }
 }

@@ -21,7 +21,7 @@ use std::ops::Range;
 
 /// The call that a reply answers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Answered {
+pub(super) struct AnsweredCall {
     pub(super) key: Key,
     pub(super) peer: PeerId,
     pub(super) qp: Qp,
@@ -75,7 +75,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let (peer, xid, has_lists) = (call.peer, call.xid, call.has_lists);
         let Some((qp, connection)) = core.peers.connection(peer) else { return Ok(()) };
         let empty = (!has_lists).then(|| connection.empty_lists());
-        let call = Answered { key, peer, qp, xid, empty };
+        let call = AnsweredCall { key, peer, qp, xid, empty };
         if let Some(lists) = core.responder.lists.get(key.index()).filter(|_| has_lists)
             && core.ways.are_short()
             && let Some(offer) = OneChunk::of(lists, &answer)
@@ -87,8 +87,8 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Sends any reply.
     #[inline(never)]
-    fn answer_any(&mut self, call: Answered, answer: Answer) -> Result<(), Answer> {
-        let Answered { key, peer, qp, empty, .. } = call;
+    fn answer_any(&mut self, call: AnsweredCall, answer: Answer) -> Result<(), Answer> {
+        let AnsweredCall { key, peer, qp, empty, .. } = call;
         let core = &mut self.core;
         let Some((_, connection)) = core.peers.connection(peer) else { return Ok(()) };
         let parts = parts_of(&answer);
@@ -124,7 +124,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     #[cold]
     pub(super) fn refuse_reply(
         &mut self,
-        call: Answered,
+        call: AnsweredCall,
         answer: &Answer,
         fault: PeerFault,
     ) -> Result<(), Answer> {
@@ -135,9 +135,9 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// Pushes the chunks of a reply, and sends it.
-    fn send_reply(&mut self, call: Answered, planned: PlannedReply, mut answer: Answer) {
+    fn send_reply(&mut self, call: AnsweredCall, planned: PlannedReply, mut answer: Answer) {
         let PlannedReply { plan, pushes, header_only } = planned;
-        let Answered { key, peer, qp, xid, empty } = call;
+        let AnsweredCall { key, peer, qp, xid, empty } = call;
         let core = &mut self.core;
         let Some((_, connection)) = core.peers.connection(peer) else { return };
         let long = header_only.is_some();
@@ -174,8 +174,8 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// Sends a reply after the Writes of its chunks.
-    pub(super) fn send_written(&mut self, call: Answered, reply: WrittenReply) {
-        let Answered { key, peer, qp, .. } = call;
+    pub(super) fn send_written(&mut self, call: AnsweredCall, reply: WrittenReply) {
+        let AnsweredCall { key, peer, qp, .. } = call;
         let WrittenReply { header, header_len, mut message, invalidate, bulk, is_behind } = reply;
         let core = &mut self.core;
         let Some((_, connection)) = core.peers.connection(peer) else { return };

@@ -1,7 +1,7 @@
 //! Calls with one chunk of one segment, as of NFS READ and WRITE, and their replies: most calls
 //! that are not short. A fast path with the same effect as `chunked`.
 
-use super::chunked::{Answered, WrittenReply, push_all};
+use super::chunked::{AnsweredCall, WrittenReply, push_all};
 use crate::{
     app::{Answer, App},
     bulk::Bulk,
@@ -108,11 +108,11 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// has no room for it.
     pub(super) fn answer_one_chunk(
         &mut self,
-        call: Answered,
+        call: AnsweredCall,
         offer: OneChunk,
         answer: Answer,
     ) -> Result<(), Answer> {
-        let Answered { key, peer, qp, xid, .. } = call;
+        let AnsweredCall { key, peer, qp, xid, .. } = call;
         let core = &mut self.core;
         core.ways.note_short();
         let Some((_, connection)) = core.peers.connection(peer) else { return Ok(()) };

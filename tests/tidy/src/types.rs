@@ -19,7 +19,7 @@ pub fn shared_names(tree: &SourceTree) -> Figure {
     let all = by_name.values().map(Vec::len).sum();
     let shared = by_name.into_values().filter(|places| places.len() > 1).flatten().collect();
     let about = "definitions of types whose name is defined elsewhere too";
-    Figure::share("shared-names", about, 20.0, shared, all)
+    Figure::share("shared-names", about, 15.0, shared, all)
 }
 
 /// Parameters of functions that are tuples.

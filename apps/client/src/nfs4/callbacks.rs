@@ -42,14 +42,14 @@ pub struct HeldAttributes {
 /// The back channels of all clients of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct BackChannels {
-    channels: Vec<BackChannel>,
+    channels: Vec<ClientBackChannel>,
     /// Callbacks that were carried out.
     carried_out: u64,
 }
 
 /// The back channel of one session: one slot.
 #[derive(Debug)]
-struct BackChannel {
+struct ClientBackChannel {
     session: SessionId,
     minor: u32,
     /// Sequence ID of the latest request.
@@ -64,7 +64,7 @@ struct BackChannel {
     asked: u32,
 }
 
-impl BackChannel {
+impl ClientBackChannel {
     /// Checks a CB_SEQUENCE (RFC 8881 §20.9.3). `Ok(false)` is a retry.
     fn judge(&self, args: &CbSequenceArgs<'_>) -> Result<bool, Status4> {
         if args.slot > 0 || args.highest_slot > 0 {
@@ -127,7 +127,7 @@ fn attributes<'a>(
 }
 
 impl BackChannels {
-    fn of(&mut self, session: &SessionId) -> Option<&mut BackChannel> {
+    fn of(&mut self, session: &SessionId) -> Option<&mut ClientBackChannel> {
         self.channels.iter_mut().find(|channel| channel.session == *session)
     }
 
@@ -195,7 +195,7 @@ impl BackChannels {
     }
 }
 
-impl BackChannel {
+impl ClientBackChannel {
     /// A channel of a session that is new.
     fn new(session: &Session4) -> Self {
         Self {
@@ -287,7 +287,7 @@ impl<P: Provider> NfsClient<P> {
     /// Records the back channel of a session: the server may call at once.
     pub(super) fn note_back_channel(&mut self, session: &Session4) {
         if let Some(back) = &self.back {
-            back.borrow_mut().channels.push(BackChannel::new(session));
+            back.borrow_mut().channels.push(ClientBackChannel::new(session));
         }
     }
 
@@ -301,7 +301,7 @@ impl<P: Provider> NfsClient<P> {
     fn with_channel<T>(
         &self,
         client: &OtherClient,
-        run: impl FnOnce(&mut BackChannel) -> T,
+        run: impl FnOnce(&mut ClientBackChannel) -> T,
     ) -> Option<T> {
         let session = client.0.as_ref()?;
         self.back.as_ref()?.borrow_mut().of(&session.id).map(run)
@@ -391,7 +391,7 @@ mod tests {
 
     fn channels() -> BackChannels {
         let session = Session4::new(2, 1, SESSION, 1);
-        BackChannels { channels: vec![BackChannel::new(&session)], carried_out: 0 }
+        BackChannels { channels: vec![ClientBackChannel::new(&session)], carried_out: 0 }
     }
 
     fn sequence(sequence: u32) -> CallbackRequest<'static> {

@@ -266,7 +266,7 @@ fn removal<'a>(object: &'a v3::DirOpArgs<'a>, is_directory: bool) -> Vec<Request
 }
 
 /// Attributes as octets.
-struct Raw<'a> {
+struct RawOperation<'a> {
     set: RawAttributes<'a>,
     /// The time of the last change, if that is asked for.
     guard: Option<RawAttributes<'a>>,
@@ -276,7 +276,7 @@ fn raw<'a>(
     values: &'a mut Vec<u8>,
     attributes: &SetAttributes,
     guard: Option<Time>,
-) -> Result<Raw<'a>, Error> {
+) -> Result<RawOperation<'a>, Error> {
     let [uid, gid] =
         [attributes.uid, attributes.gid].map(|id| id.map(|id| id.to_string().into_bytes()));
     let set = AttributeValues {
@@ -296,7 +296,7 @@ fn raw<'a>(
     let mut reader = Reader::new(values);
     let mut next = || RawAttributes::parse(&mut reader).map_err(Error::Garbled);
     let (set, guard) = (next()?, next()?);
-    Ok(Raw { set, guard: (!guard.octets.is_empty()).then_some(guard) })
+    Ok(RawOperation { set, guard: (!guard.octets.is_empty()).then_some(guard) })
 }
 
 const fn time(time: Time) -> Time4 {

@@ -1,6 +1,6 @@
 //! Due calls: made, or counted as unsent when they cannot be made.
 
-use super::{CallSlot, Generator, GeneratorPhase, unsent};
+use super::{Generator, GeneratorPhase, RequestSlot, unsent};
 use crate::{latency::nanos, schedule::Pace, workload::Ask};
 use stag_client::Error;
 use stag_engine::{Cx, Time, Token};
@@ -51,7 +51,7 @@ impl Generator {
         let Some(slot) = self.slots.get_mut(index as usize) else { return };
         let ask = self.maker.ask(&mut self.random, index, slot.steps);
         let counts = intended >= self.span.from && self.laps.is_none();
-        *slot = CallSlot {
+        *slot = RequestSlot {
             ask,
             intended,
             sent: now,

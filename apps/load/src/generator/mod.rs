@@ -18,7 +18,7 @@ use crate::{
     stages::{ClientStages, Stage, Watcher},
     workload::{self, Ask, Maker, Workload},
 };
-use outage::Outages;
+use outage::CallOutages;
 pub(crate) use outage::ReplySeries;
 use reverse::Laps;
 pub(crate) use sessions::SessionStep;
@@ -48,7 +48,7 @@ enum GeneratorPhase {
 
 /// A place for one call at a time.
 #[derive(Clone, Copy, Debug)]
-struct CallSlot {
+struct RequestSlot {
     peer: usize,
     ask: Ask,
     intended: Time,
@@ -72,13 +72,13 @@ pub struct GeneratorWatch {
 
 /// Calls that were sent together and whose replies came together, as most of one turn do.
 #[derive(Clone, Copy, Debug)]
-struct RoundTrips {
+struct PendingRoundTrips {
     sent: Time,
     intended: Time,
     count: u64,
 }
 
-impl RoundTrips {
+impl PendingRoundTrips {
     const NONE: Self = Self { sent: Time(0), intended: Time(0), count: 0 };
 
     /// Writes them down, as ended at `now`.
@@ -97,7 +97,7 @@ impl RoundTrips {
 pub struct Generator {
     maker: Maker,
     random: Random,
-    slots: Box<[CallSlot]>,
+    slots: Box<[RequestSlot]>,
     free: VecDeque<u32>,
     /// Since when there is a place.
     room_at: Time,
@@ -129,7 +129,7 @@ pub struct Generator {
     storm: Option<Storm>,
     /// Of a workload of NFS version 4.1.
     sessions: Option<Box<Sessions>>,
-    outages: Outages,
+    outages: CallOutages,
 }
 
 /// The call that asks a server for its stages: no place has this number.
@@ -145,7 +145,7 @@ impl Generator {
         let storm = (maker.workload == Workload::ConnStorm).then(|| Storm::new(connections));
         // The server's calls have places of their own: one call of ours requests them.
         let places = connections * if laps.is_some() { 1 } else { depth };
-        let slot = |index: usize| CallSlot {
+        let slot = |index: usize| RequestSlot {
             peer: index % connections,
             ask: Ask::Null,
             intended: Time(0),
@@ -181,7 +181,7 @@ impl Generator {
             laps,
             storm,
             sessions: None,
-            outages: Outages::default(),
+            outages: CallOutages::default(),
         }
     }
 
@@ -336,7 +336,7 @@ impl Generator {
         if self.free.is_empty() && !self.finished.is_empty() {
             self.room_at = now;
         }
-        let mut trips = RoundTrips::NONE;
+        let mut trips = PendingRoundTrips::NONE;
         let before = self.second.1.calls;
         while let Some((index, outcome)) = self.finished.pop() {
             let Some(slot) = self.slots.get(index as usize) else { continue };
@@ -348,7 +348,7 @@ impl Generator {
                     let (sent, intended) = (slot.sent, slot.intended);
                     if (sent, intended) != (trips.sent, trips.intended) {
                         trips.note(record, now);
-                        trips = RoundTrips { sent, intended, count: 0 };
+                        trips = PendingRoundTrips { sent, intended, count: 0 };
                     }
                     trips.count += 1;
                 }

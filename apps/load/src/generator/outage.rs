@@ -64,7 +64,7 @@ impl ReplySeries {
 
 /// Losses of connections, when the run goes on after them.
 #[derive(Debug, Default)]
-pub(super) struct Outages {
+pub(super) struct CallOutages {
     /// Connections are made again: a loss does not end the run.
     pub(super) is_wanted: bool,
     open: Option<Time>,
@@ -72,7 +72,7 @@ pub(super) struct Outages {
     replies: Option<ReplySeries>,
 }
 
-impl Outages {
+impl CallOutages {
     pub(super) fn new(is_wanted: bool) -> Self {
         let all = Vec::with_capacity(if is_wanted { OUTAGES_MAX } else { 0 });
         Self { is_wanted, open: None, all, replies: is_wanted.then(ReplySeries::new) }
@@ -115,7 +115,7 @@ impl Outages {
 impl Generator {
     /// Makes lost connections again, instead of ending the run.
     pub(crate) fn keep_on(&mut self) {
-        self.outages = Outages::new(true);
+        self.outages = CallOutages::new(true);
     }
 
     /// Start and end of each time without an answer because a connection was lost.
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn an_outage_lasts_from_the_first_loss_to_the_next_answer() {
-        let mut outages = Outages::new(true);
+        let mut outages = CallOutages::new(true);
         outages.answer(Time(5), 5, 1);
         outages.lose(Time(10));
         outages.lose(Time(20));

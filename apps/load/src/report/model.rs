@@ -285,10 +285,10 @@ impl RunOutcome {
     /// A sentence that names the fault of the text.
     pub fn parse(text: &str) -> Result<Self, String> {
         #[derive(Deserialize)]
-        struct Form {
+        struct ResultForm {
             schema: String,
         }
-        let form: Form = serde_json::from_str(text)
+        let form: ResultForm = serde_json::from_str(text)
             .map_err(|_| "it is no result of 'stag bench --json'".to_owned())?;
         if form.schema != SCHEMA {
             return Err(format!(

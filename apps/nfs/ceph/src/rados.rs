@@ -105,12 +105,12 @@ pub struct PoolSettings<'a> {
 }
 
 /// A connection to a cluster, ended when it is dropped.
-struct Connection {
+struct RadosConnection {
     library: &'static RadosLibrary,
     raw: RawCluster,
 }
 
-impl Drop for Connection {
+impl Drop for RadosConnection {
     fn drop(&mut self) {
         // SAFETY: it was created, and nothing uses it from here on.
         unsafe { (self.library.rados_shutdown)(self.raw) };
@@ -120,7 +120,7 @@ impl Drop for Connection {
 /// A namespace of a pool, whose objects have names.
 pub struct RadosPool {
     raw: RawPool,
-    connection: Connection,
+    connection: RadosConnection,
 }
 
 // SAFETY: the library's objects belong to no thread, and this is one owner of both.
@@ -163,7 +163,7 @@ impl RadosPool {
         let mut raw = null_mut();
         // SAFETY: room for a pointer, and a text or none.
         returned(unsafe { (library.rados_create)(&raw mut raw, text(settings.user)) })?;
-        let connection = Connection { library, raw };
+        let connection = RadosConnection { library, raw };
         // SAFETY: the connection was created; the path is a text or none.
         let read = unsafe { (library.rados_conf_read_file)(raw, text(settings.configuration)) };
         returned(read)?;
@@ -190,7 +190,7 @@ impl RadosPool {
     /// # Errors
     /// As the library says.
     pub fn set_option(&self, option: &CStr, value: &CStr) -> Result<(), Errno> {
-        let Connection { library, raw } = self.connection;
+        let RadosConnection { library, raw } = self.connection;
         // SAFETY: it is connected, and both are texts.
         returned(unsafe { (library.rados_conf_set)(raw, option.as_ptr(), value.as_ptr()) })
             .map(drop)
@@ -242,7 +242,7 @@ impl RadosPool {
         let name = object_name(name)?;
         let library = self.connection.library;
         // SAFETY: it has no arguments.
-        let op = WriteOp { library, raw: unsafe { (library.rados_create_write_op)() } };
+        let op = RadosWrite { library, raw: unsafe { (library.rados_create_write_op)() } };
         match existence {
             Existence::Any => {}
             // SAFETY: the operation was created.
@@ -283,12 +283,12 @@ fn object_name(name: &str) -> Result<CString, Errno> {
 }
 
 /// An operation that is made up step by step.
-struct WriteOp {
+struct RadosWrite {
     library: &'static RadosLibrary,
     raw: RawWriteOp,
 }
 
-impl Drop for WriteOp {
+impl Drop for RadosWrite {
     fn drop(&mut self) {
         // SAFETY: it was created, and nothing uses it from here on.
         unsafe { (self.library.rados_release_write_op)(self.raw) };

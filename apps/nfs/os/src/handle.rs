@@ -34,7 +34,7 @@ impl core::fmt::Debug for KernelHandle {
 
 /// `struct file_handle`, followed by room for the handle.
 #[repr(C)]
-struct FileHandle {
+struct RawHandle {
     handle_bytes: libc::c_uint,
     handle_type: libc::c_int,
     f_handle: [u8; MAX],
@@ -91,7 +91,7 @@ impl KernelHandle {
     /// [`Errno::STALE`] when the file is gone or never was, [`Errno::PERM`] without
     /// CAP_DAC_READ_SEARCH, and those of an open.
     pub fn open(&self, mount: impl AsFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-        let mut handle = FileHandle {
+        let mut handle = RawHandle {
             handle_bytes: self.len.into(),
             handle_type: self.kind.into(),
             f_handle: self.octets,
@@ -113,7 +113,7 @@ fn name_to_handle(
     name: &CStr,
     flags: libc::c_int,
 ) -> rustix::io::Result<KernelHandle> {
-    let mut handle = FileHandle { handle_bytes: LEN_MAX, handle_type: 0, f_handle: [0; MAX] };
+    let mut handle = RawHandle { handle_bytes: LEN_MAX, handle_type: 0, f_handle: [0; MAX] };
     let mut mount_id: libc::c_int = 0;
     let (directory, name) = (directory.as_fd().as_raw_fd(), name.as_ptr());
     // SAFETY: `handle` has room for the `handle_bytes` octets that it announces, `mount_id` for an

@@ -17,7 +17,7 @@ use stag_pools::Buf;
 pub struct Ring<T> {
     ring: IoUring,
     /// Indexed by an entry's user data.
-    reads: Box<[Option<Reading<T>>]>,
+    reads: Box<[Option<RingRead<T>>]>,
     free: Vec<usize>,
     /// The system accepts no more entries: one in the queue must never be submitted.
     is_stuck: bool,
@@ -32,7 +32,7 @@ pub struct ReadRange {
     pub len: usize,
 }
 
-struct Reading<T> {
+struct RingRead<T> {
     buf: Buf,
     kept: T,
 }
@@ -94,7 +94,7 @@ impl<T> Ring<T> {
             return Err((buf, kept));
         };
         let Ok(octets) = u32::try_from(len) else { return Err((buf, kept)) };
-        let mut reading = Reading { buf, kept };
+        let mut reading = RingRead { buf, kept };
         let at = reading.buf.spare_mut().as_mut_ptr();
         let entry =
             opcode::Read::new(types::Fd(file.as_fd().as_raw_fd()), at, octets).offset(offset);
@@ -135,7 +135,7 @@ impl<T> Ring<T> {
         }
         let entry = self.ring.completion().next()?;
         let number = usize::try_from(entry.user_data()).expect("it was an index");
-        let Reading { mut buf, kept } =
+        let RingRead { mut buf, kept } =
             self.reads.get_mut(number).and_then(Option::take).expect("a read completes once");
         self.free.push(number);
         let outcome = match usize::try_from(entry.result()) {

@@ -273,7 +273,7 @@ impl ServeShard {
         let at = self.fabric.of_shard(self.place);
         let at = at.map_err(ServeError::Address)?;
         let shard = &self;
-        at.visit(Start { shard, at: &at, settings, config, gateway, notes, control, ready })
+        at.visit(ShardStart { shard, at: &at, settings, config, gateway, notes, control, ready })
     }
 
     /// RDMA connections at a time: only iWARP's, over TCP, take descriptors.
@@ -374,7 +374,7 @@ struct StoreNotes {
 }
 
 /// The start of a shard on the fabric of its addresses.
-struct Start<'a, S, R> {
+struct ShardStart<'a, S, R> {
     shard: &'a ServeShard,
     at: &'a FabricGroup,
     settings: Settings,
@@ -385,7 +385,7 @@ struct Start<'a, S, R> {
     ready: R,
 }
 
-impl<S: Store, R: FnOnce(Started)> FabricVisitor for Start<'_, S, R> {
+impl<S: Store, R: FnOnce(Started)> FabricVisitor for ShardStart<'_, S, R> {
     type Output = Result<Snapshot<GatewayReport>, ServeError>;
 
     /// Builds the shard, reports that it is ready, and runs it until it is asked to stop.

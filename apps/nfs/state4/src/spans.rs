@@ -28,12 +28,12 @@ impl Span {
 
 /// The farthest last byte of spans, and the farthest of any other owner.
 #[derive(Clone, Copy, Debug, Default)]
-struct Reach {
+struct SpanReach {
     farthest: Option<(u64, u64)>,
     of_others: Option<u64>,
 }
 
-impl Reach {
+impl SpanReach {
     fn of(spans: &[Span]) -> Self {
         spans.iter().fold(Self::default(), Self::with)
     }
@@ -66,14 +66,14 @@ impl Reach {
 /// Adjacent spans.
 #[derive(Debug)]
 struct Block {
-    reach: Reach,
+    reach: SpanReach,
     /// Never empty.
     spans: Vec<Span>,
 }
 
 impl Block {
     fn new(spans: Vec<Span>) -> Self {
-        Self { reach: Reach::of(&spans), spans }
+        Self { reach: SpanReach::of(&spans), spans }
     }
 
     fn key(&self) -> (u64, u64) {
@@ -105,7 +105,7 @@ impl SpanIndex {
         block.reach = block.reach.with(&span);
         if block.spans.len() > BLOCK_MAX {
             let half = block.spans.split_off(BLOCK_MAX / 2);
-            block.reach = Reach::of(&block.spans);
+            block.reach = SpanReach::of(&block.spans);
             self.blocks.insert(at + 1, Block::new(half));
         }
     }
@@ -118,7 +118,7 @@ impl SpanIndex {
             return;
         };
         block.spans.remove(place);
-        block.reach = Reach::of(&block.spans);
+        block.reach = SpanReach::of(&block.spans);
         if block.spans.is_empty() {
             self.blocks.remove(at);
         } else {
@@ -134,7 +134,7 @@ impl SpanIndex {
         };
         if block.spans.len() + next.spans.len() <= BLOCK_JOINED {
             block.spans.append(&mut next.spans);
-            block.reach = Reach::of(&block.spans);
+            block.reach = SpanReach::of(&block.spans);
             self.blocks.remove(at + 1);
         }
     }

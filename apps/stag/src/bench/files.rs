@@ -31,11 +31,11 @@ pub struct Ground {
     remote: Remote,
     root: FileHandle,
     name: String,
-    plots: Vec<Plot>,
+    plots: Vec<FilePlot>,
     size: usize,
 }
 
-struct Plot {
+struct FilePlot {
     files: LoadFiles,
     name: String,
 }
@@ -101,7 +101,7 @@ impl Ground {
             1
         };
         let files = LoadFiles { dir, file, blocks: blocks as u64 };
-        self.plots.push(Plot { files, name: label });
+        self.plots.push(FilePlot { files, name: label });
         if arguments.workload.by_nfs3() == Workload::Lookup {
             for number in 0..NAMES {
                 let how = CreateHow::Unchecked(SetAttributes::default());

@@ -155,7 +155,7 @@ impl Meeting {
         let ready = self.home.join(format!("ready-{}", self.task.rank));
         let mut command = self.stag(&self.roles.serve)?;
         let child = command.arg("--ready-file").arg(&ready).stdout(Stdio::null()).spawn();
-        let mut server = Ending(child.map_err(failed)?);
+        let mut server = EndingChild(child.map_err(failed)?);
         let ended = self.await_file(stop, None, "the server", || {
             ready.exists() || matches!(server.0.try_wait(), Ok(Some(_)))
         });
@@ -224,7 +224,7 @@ impl Meeting {
         let mut command = self.stag(&["bench".to_owned()])?;
         command.arg(self.roles.url.replace("{server}", &server)).arg("--job").arg(&self.file);
         command.arg("--nodes").arg(nodes).arg("--token-file").arg(token);
-        let mut bench = Ending(command.spawn().map_err(failed)?);
+        let mut bench = EndingChild(command.spawn().map_err(failed)?);
         let status = loop {
             if let Some(status) = bench.0.try_wait().map_err(failed)? {
                 break status;
@@ -291,9 +291,9 @@ impl Drop for Done {
 }
 
 /// A child that is ended in order.
-struct Ending(Child);
+struct EndingChild(Child);
 
-impl Drop for Ending {
+impl Drop for EndingChild {
     fn drop(&mut self) {
         let began = Instant::now();
         while let Ok(None) = self.0.try_wait() {

@@ -81,13 +81,13 @@ pub fn run(controller: &mut Controller, interval: Duration, once: bool) -> Resul
 }
 
 /// Numbers per second between two looks.
-struct Rates<'a> {
+struct TopRates<'a> {
     before: &'a Value,
     now: &'a Value,
     seconds: f64,
 }
 
-impl Rates<'_> {
+impl TopRates<'_> {
     /// The rate of the number at `pointer`. One that was missing before was zero.
     fn of(&self, pointer: &str) -> f64 {
         let at = |value: &Value| value.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0);
@@ -101,10 +101,10 @@ impl Rates<'_> {
 
 fn view(before: &Look, now: &Look) -> TopView {
     let seconds = now.at.duration_since(before.at).as_secs_f64();
-    view_of(&Rates { before: &before.stats, now: &now.stats, seconds }, &now.clients)
+    view_of(&TopRates { before: &before.stats, now: &now.stats, seconds }, &now.clients)
 }
 
-fn view_of(rates: &Rates<'_>, clients: &Value) -> TopView {
+fn view_of(rates: &TopRates<'_>, clients: &Value) -> TopView {
     let now = rates.now;
     let procedures = ["nfs3", "mount3"].into_iter().flat_map(|program| {
         let known = now.pointer(&format!("/total/app/{program}")).and_then(Value::as_object);
@@ -123,7 +123,7 @@ fn view_of(rates: &Rates<'_>, clients: &Value) -> TopView {
     }
 }
 
-fn head(rates: &Rates<'_>) -> Vec<String> {
+fn head(rates: &TopRates<'_>) -> Vec<String> {
     let now = rates.now;
     let state = if now.pointer("/draining").and_then(Value::as_u64) == Some(1) {
         "draining"
@@ -164,7 +164,7 @@ fn head(rates: &Rates<'_>) -> Vec<String> {
 }
 
 /// A row of the table of procedures, and the rate by which it is sorted.
-fn procedure(rates: &Rates<'_>, program: &str, name: &str) -> (f64, Vec<String>) {
+fn procedure(rates: &TopRates<'_>, program: &str, name: &str) -> (f64, Vec<String>) {
     let at = format!("/total/app/{program}/{name}");
     let calls = rates.of(&format!("{at}/calls"));
     let errors = format!("{:.0}", errors(rates, &format!("{at}/errors")));
@@ -173,7 +173,7 @@ fn procedure(rates: &Rates<'_>, program: &str, name: &str) -> (f64, Vec<String>)
 
 /// The rows of NFS version 4, of a server that has served it: its compounds, and their operations.
 /// Failures are counted by status, not by operation; each ends its compound.
-fn version4(rates: &Rates<'_>) -> Vec<(f64, Vec<String>)> {
+fn version4(rates: &TopRates<'_>) -> Vec<(f64, Vec<String>)> {
     const AT: &str = "/total/app/nfs4";
     let compounds = format!("{AT}/compounds");
     if rates.now.pointer(&compounds).and_then(Value::as_u64).unwrap_or(0) == 0 {
@@ -192,7 +192,7 @@ fn version4(rates: &Rates<'_>) -> Vec<(f64, Vec<String>)> {
 }
 
 /// The sum of the rates of the numbers in the object at `pointer`.
-fn errors(rates: &Rates<'_>, pointer: &str) -> f64 {
+fn errors(rates: &TopRates<'_>, pointer: &str) -> f64 {
     let known = rates.now.pointer(pointer).and_then(Value::as_object).into_iter().flatten();
     let rates = known.map(|(status, _)| rates.of(&format!("{pointer}/{status}")));
     // An empty sum is negative zero, which would be visible.
@@ -201,7 +201,7 @@ fn errors(rates: &Rates<'_>, pointer: &str) -> f64 {
 
 /// A row with the rates of calls and of errors, and the times of watched calls.
 fn row(
-    rates: &Rates<'_>,
+    rates: &TopRates<'_>,
     program: &str,
     name: &str,
     calls: f64,
@@ -307,14 +307,14 @@ mod tests {
         ]})
     }
 
-    fn shown(rates: &Rates<'_>, clients: &Value) -> String {
+    fn shown(rates: &TopRates<'_>, clients: &Value) -> String {
         let view = view_of(rates, clients);
         screen::printed(|frame| draw(frame, &view))
     }
 
     #[test]
     fn the_picture_in_the_documentation_is_what_is_shown() {
-        let rates = Rates { before: &stats(1), now: &stats(2), seconds: 1.0 };
+        let rates = TopRates { before: &stats(1), now: &stats(2), seconds: 1.0 };
         let text = shown(&rates, &clients());
         if std::env::var_os("STAG_PAGES").is_some() {
             fs::write(FILE, &text).unwrap();
@@ -334,7 +334,7 @@ mod tests {
             });
             stats
         };
-        let rates = Rates { before: &of(1), now: &of(2), seconds: 2.0 };
+        let rates = TopRates { before: &of(1), now: &of(2), seconds: 2.0 };
         let text = shown(&rates, &clients());
         let rows: Vec<Vec<_>> = text.lines().map(|it| it.split_whitespace().collect()).collect();
         let place = rows.iter().position(|row| row.first() == Some(&"program")).unwrap();
@@ -344,7 +344,7 @@ mod tests {
             ["nfs4", "Read", "200000", "-", "-", "-"],
         ];
         assert_eq!(rows[place + 1..place + 4], expected, "{text}");
-        let rows = version4(&Rates { before: &of(0), now: &of(0), seconds: 1.0 });
+        let rows = version4(&TopRates { before: &of(0), now: &of(0), seconds: 1.0 });
         assert!(rows.is_empty(), "nobody called");
     }
 
@@ -352,7 +352,7 @@ mod tests {
     fn a_view_has_24_lines_of_80_columns_whatever_a_server_says() {
         let many = json!({"clients": vec![clients()["clients"][0].clone(); 2_000]});
         for (now, clients) in [(stats(2), many), (Value::Null, Value::Null)] {
-            let rates = Rates { before: &Value::Null, now: &now, seconds: 0.0 };
+            let rates = TopRates { before: &Value::Null, now: &now, seconds: 0.0 };
             let text = shown(&rates, &clients);
             assert_eq!(text.lines().count(), 24);
             assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");

@@ -44,7 +44,7 @@ pub fn read(path: &Path, text: &str, command: &Command) -> Result<FileContent, E
         let why = error.message().replace('\n', "; ");
         said(FileFault::new(error.span().unwrap_or(0..0), why))
     })?;
-    let mut reader = Reader { text, command, content: FileContent::default() };
+    let mut reader = SettingsReader { text, command, content: FileContent::default() };
     reader.top(parsed.get_ref()).map_err(said)?;
     Ok(reader.content)
 }
@@ -54,13 +54,13 @@ pub(super) fn line_of(text: &str, span: &Range<usize>) -> usize {
     text.get(..span.start).unwrap_or(text).split('\n').count()
 }
 
-struct Reader<'a> {
+struct SettingsReader<'a> {
     text: &'a str,
     command: &'a Command,
     content: FileContent,
 }
 
-impl Reader<'_> {
+impl SettingsReader<'_> {
     fn top(&mut self, table: &DeTable<'_>) -> Result<(), FileFault> {
         for (key, value) in table {
             match (key.get_ref().as_ref(), value.get_ref()) {

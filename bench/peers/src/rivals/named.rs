@@ -66,19 +66,19 @@ impl FromStr for NamedRival {
 
 /// A rival that runs already, and how it is called.
 #[derive(Clone, Debug)]
-struct Named {
+struct NamedFigures {
     rival: NamedRival,
     bench: StagBench,
     commands: Vec<String>,
 }
 
-impl Named {
+impl NamedFigures {
     fn new(rival: &NamedRival, options: &str) -> Self {
         Self { rival: rival.clone(), bench: StagBench::new(options), commands: Vec::new() }
     }
 }
 
-impl Contender for Named {
+impl Contender for NamedFigures {
     fn name(&self) -> String {
         format!("{}, same client", self.rival.name)
     }
@@ -110,7 +110,7 @@ pub fn rows(goal: &str, rivals: &[NamedRival]) -> Vec<GoalRow> {
 }
 
 fn rows_of(goal: &str, rival: &NamedRival) -> Vec<GoalRow> {
-    let theirs = |options: &str| Named::new(rival, options);
+    let theirs = |options: &str| NamedFigures::new(rival, options);
     match goal {
         "G4t" => {
             vec![null_tcp(GoalBound::None, theirs), read_tcp(GoalBound::None, theirs)]

@@ -86,7 +86,7 @@ impl Ucx {
     }
 
     /// Both of its processes; a server serves one client and ends.
-    fn once(&mut self, site: &MeasuringSite) -> Result<Figures, String> {
+    fn once(&mut self, site: &MeasuringSite) -> Result<UcxFigures, String> {
         let port = free_port().map_err(|error| format!("no port is free: {error}"))?;
         let mut serving = self.command(site, site.server, port);
         let mut asking = self.command(site, site.client, port);
@@ -104,7 +104,7 @@ impl Ucx {
             }
             thread::sleep(Duration::from_millis(2));
         }
-        Figures::parse(&site.run(asking)?)
+        UcxFigures::parse(&site.run(asking)?)
     }
 }
 
@@ -141,14 +141,14 @@ impl Contender for Ucx {
 
 /// Figures that `ucx_perftest -f -v` reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Figures {
+struct UcxFigures {
     /// One way, in microseconds; of a rate, what sending costs.
     p50_us: f64,
     /// Of the whole run, in both directions when they take turns.
     messages_per_s: f64,
 }
 
-impl Figures {
+impl UcxFigures {
     /// Reads a line of names and the last line of numbers. Names have changed from release to
     /// release, so that columns are found by what they end in.
     fn parse(text: &str) -> Result<Self, String> {
@@ -194,8 +194,8 @@ mod tests {
     fn the_final_line_of_release_1_13_is_read() {
         let text = format!("{HEADER}9000000,0.181,0.346,0.385,176.31,158.54,2888683,2597504\n");
         assert_eq!(
-            Figures::parse(&text),
-            Ok(Figures { p50_us: 0.181, messages_per_s: 2_597_504.0 })
+            UcxFigures::parse(&text),
+            Ok(UcxFigures { p50_us: 0.181, messages_per_s: 2_597_504.0 })
         );
     }
 
@@ -207,7 +207,10 @@ mod tests {
              [thread 0]43897,3.270,11.389,11.389,5.36,5.36,87803,87803\n\
              50000,3.274,13.382,11.632,4.56,5.25,74726,85967\n"
         );
-        assert_eq!(Figures::parse(&text), Ok(Figures { p50_us: 3.274, messages_per_s: 85_967.0 }));
+        assert_eq!(
+            UcxFigures::parse(&text),
+            Ok(UcxFigures { p50_us: 3.274, messages_per_s: 85_967.0 })
+        );
     }
 
     #[test]
@@ -215,7 +218,7 @@ mod tests {
         let text = "iterations,typical_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,\
                     overall_mr\n\
                     1000,1.5,2,2,3,3,4,5\n";
-        assert_eq!(Figures::parse(text), Ok(Figures { p50_us: 1.5, messages_per_s: 5.0 }));
+        assert_eq!(UcxFigures::parse(text), Ok(UcxFigures { p50_us: 1.5, messages_per_s: 5.0 }));
     }
 
     #[test]
@@ -230,14 +233,14 @@ mod tests {
             &format!("{HEADER}9000000,0.181,0.346,0.385,176.31,158.54,2888683,inf\n"),
             "Waiting for connection...\nAccepted connection from 127.0.0.1:51296\n",
         ] {
-            let error = Figures::parse(text).unwrap_err();
+            let error = UcxFigures::parse(text).unwrap_err();
             assert!(error.contains("does not say what it should"), "{error}");
         }
     }
 
     #[test]
     fn a_turn_is_as_long_as_the_rate_before_it_says() {
-        let figures = |messages_per_s| Figures { p50_us: 1.0, messages_per_s };
+        let figures = |messages_per_s| UcxFigures { p50_us: 1.0, messages_per_s };
         assert_eq!(figures(5e6).messages_in(Duration::from_millis(600)), 3_000_000);
         assert_eq!(figures(1.0).messages_in(Duration::from_millis(600)), 1_000);
     }

@@ -29,25 +29,25 @@ use std::{
 };
 
 /// A call of a thread that waits for its end.
-struct Job {
+struct ApartJob {
     call: *mut (dyn FnMut() + 'static),
     done: SyncSender<()>,
 }
 
 // SAFETY: the thread that made it waits until it is done, and touches nothing of it meanwhile.
-unsafe impl Send for Job {}
+unsafe impl Send for ApartJob {}
 
 /// The channel to the thread, which starts with the first use.
-fn thread() -> io::Result<Sender<Job>> {
-    static THREAD: OnceLock<Sender<Job>> = OnceLock::new();
+fn thread() -> io::Result<Sender<ApartJob>> {
+    static THREAD: OnceLock<Sender<ApartJob>> = OnceLock::new();
     if let Some(sender) = THREAD.get() {
         return Ok(sender.clone());
     }
-    let (sender, jobs) = channel::<Job>();
+    let (sender, jobs) = channel::<ApartJob>();
     thread::Builder::new().name("stag-verbs".to_owned()).spawn(move || {
         IS_APART.set(true);
         leave_the_core();
-        for Job { call, done } in jobs {
+        for ApartJob { call, done } in jobs {
             // SAFETY: the thread that made the job keeps it until `done` says that it is over.
             let call = AssertUnwindSafe(|| unsafe { (*call)() });
             if catch_unwind(call).is_err() {
@@ -136,7 +136,7 @@ pub(crate) unsafe fn run<R>(call: impl FnOnce() -> R) -> R {
     let call =
         unsafe { std::mem::transmute::<*mut (dyn FnMut() + '_), *mut (dyn FnMut() + 'static)>(at) };
     let is_done = ANSWERS.with(|(done, answers)| {
-        let sent = thread().map(|sender| sender.send(Job { call, done: done.clone() }));
+        let sent = thread().map(|sender| sender.send(ApartJob { call, done: done.clone() }));
         matches!(sent, Ok(Ok(()))) && answers.recv().is_ok()
     });
     assert!(is_done, "the thread of verbs lives as long as the process");

@@ -35,9 +35,9 @@ const RING_LEN: usize = 64 << 10;
 const SPAN: std::ops::Range<usize> = 1024..3072;
 const GUARD: u8 = 0xa5;
 
-struct Clock(Instant);
+struct ScribbleClock(Instant);
 
-impl Clock {
+impl ScribbleClock {
     fn now(&self) -> Time {
         Time(self.0.elapsed().as_nanos() as u64)
     }
@@ -57,7 +57,7 @@ struct Ends {
 const LOOK_INTERVAL: Duration = Duration::from_micros(50);
 
 struct World {
-    clock: Clock,
+    clock: ScribbleClock,
     pool: Pool,
     honest: Shm,
     scribbler: Shm,
@@ -69,7 +69,7 @@ struct World {
 
 impl World {
     fn new(trust: bool, at: ShmAddress) -> Self {
-        let clock = Clock(Instant::now());
+        let clock = ScribbleClock(Instant::now());
         let pool = Pool::shared(&[Class { slot_len: 4096, count: 512 }]).unwrap();
         let end = |seed| {
             let config = ShmConfig::new(LIMITS, [seed; 32], clock.now());

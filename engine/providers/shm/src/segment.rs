@@ -26,14 +26,14 @@ use std::{
 
 /// A mapping of a whole memory file.
 #[derive(Debug)]
-struct Mapping {
+struct SegmentMapping {
     base: NonNull<u8>,
     len: usize,
     /// Whole words in it.
     words: usize,
 }
 
-impl Mapping {
+impl SegmentMapping {
     fn new(file: BorrowedFd<'_>, len: usize, access: ProtFlags) -> Result<Self, Errno> {
         // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours.
         // The file keeps its length: `OwnSegment` seals it, `PeerSegment` looks for the seal.
@@ -125,7 +125,7 @@ fn outside() -> ! {
     panic!("callers keep inside the mapping")
 }
 
-impl Drop for Mapping {
+impl Drop for SegmentMapping {
     fn drop(&mut self) {
         // SAFETY: the mapping was made with this address and length, and no reference into it
         // outlives a call.
@@ -137,7 +137,7 @@ impl Drop for Mapping {
 /// The segment that this process writes and the other one reads.
 #[derive(Debug)]
 pub(crate) struct OwnSegment {
-    mapping: Mapping,
+    mapping: SegmentMapping,
     file: OwnedFd,
 }
 
@@ -149,7 +149,7 @@ impl OwnSegment {
         // Every page is found here: one that is missing later would be a signal.
         fallocate(&file, FallocateFlags::empty(), 0, len as u64)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
-        let mapping = Mapping::new(file.as_fd(), len, ProtFlags::READ | ProtFlags::WRITE)?;
+        let mapping = SegmentMapping::new(file.as_fd(), len, ProtFlags::READ | ProtFlags::WRITE)?;
         fcntl_add_seals(&file, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?;
         let own = Self { mapping, file };
         for at in (0..len).step_by(PAGE) {
@@ -203,7 +203,7 @@ impl RingTarget for OwnSegment {
 
 /// The segment that the other process writes and this one reads.
 #[derive(Debug)]
-pub(crate) struct PeerSegment(Mapping);
+pub(crate) struct PeerSegment(SegmentMapping);
 
 impl PeerSegment {
     /// Maps a file of the peer, which must be at least `len` octets long, unable to shrink and to
@@ -223,7 +223,7 @@ impl PeerSegment {
         if !is_kept || has < len as u64 || len == 0 {
             return Err(Errno::INVAL);
         }
-        Ok(Self(Mapping::new(file, len, ProtFlags::READ)?))
+        Ok(Self(SegmentMapping::new(file, len, ProtFlags::READ)?))
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -279,7 +279,7 @@ mod tests {
         let mut octets = [0; 12];
         theirs.copy_out(4090, &mut octets);
         assert_eq!((&octets, theirs.word(8)), (b"across pages", 7));
-        let writable = Mapping::new(own.file(), 8192, ProtFlags::READ | ProtFlags::WRITE);
+        let writable = SegmentMapping::new(own.file(), 8192, ProtFlags::READ | ProtFlags::WRITE);
         assert_eq!(writable.unwrap_err(), Errno::PERM);
         assert_eq!(ftruncate(own.file(), 0), Err(Errno::PERM));
         assert_eq!(fallocate(own.file(), FallocateFlags::empty(), 0, 1 << 20), Err(Errno::PERM));

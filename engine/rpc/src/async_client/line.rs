@@ -1,7 +1,7 @@
 //! The queue of orders to the thread of an asynchronous client, and the handler that carries them
 //! out there.
 
-use super::slot::{CallSlot, Completion, Order, lock};
+use super::slot::{CallSlot, Completion, SlotOrder, lock};
 use crate::{
     app::CallEnds,
     call::{goes_short, header_len, room_for_item},
@@ -34,7 +34,7 @@ pub(super) struct OrderLine {
 
 #[derive(Debug, Default)]
 struct OrderList {
-    list: Vec<Order>,
+    list: Vec<SlotOrder>,
     /// The client's thread has ended.
     is_closed: bool,
 }
@@ -51,7 +51,7 @@ impl OrderLine {
     }
 
     /// Adds an order. After the end of the thread it is dropped, which fails its call.
-    pub(super) fn tell(&self, order: Order) {
+    pub(super) fn tell(&self, order: SlotOrder) {
         let refused = {
             let mut orders = lock(&self.orders);
             match orders.is_closed {
@@ -73,7 +73,7 @@ impl OrderLine {
 pub(super) struct OrderTaker {
     line: Arc<OrderLine>,
     /// Orders taken but not carried out; its allocation is swapped with that of the line's list.
-    taken: Vec<Order>,
+    taken: Vec<SlotOrder>,
     calls: HashMap<Token, Completion>,
     peer: Option<PeerId>,
     /// Reports once that the connection is made or has failed.
@@ -182,10 +182,10 @@ impl CallEnds for OrderTaker {
         let mut behind_cancel = false;
         for order in orders.drain(..) {
             match order {
-                Order::Call(token, completion) => {
+                SlotOrder::Call(token, completion) => {
                     self.call(cx, token, completion, behind_cancel);
                 }
-                Order::Cancel(token) => {
+                SlotOrder::Cancel(token) => {
                     behind_cancel = true;
                     if let Some(peer) = self.peer.filter(|_| self.calls.contains_key(&token)) {
                         cx.cancel(peer, token);

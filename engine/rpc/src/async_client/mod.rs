@@ -17,7 +17,7 @@ use crate::{
     sim,
 };
 use connect::AsyncShard;
-use slot::{CallOrder, Order, OwnedReply, SlotHandle};
+use slot::{CallOrder, OwnedReply, SlotHandle, SlotOrder};
 use stag_engine::{CallFault, Token};
 use stag_protocol::{rpc::Credential, xdr::NoRoom};
 use std::{
@@ -155,7 +155,7 @@ impl<T> Drop for PendingCall<T> {
         let Some(slot) = self.slot.take() else { return };
         let is_under_way = slot.state().ended.is_none();
         if is_under_way {
-            self.running.line().tell(Order::Cancel(self.token));
+            self.running.line().tell(SlotOrder::Cancel(self.token));
         }
     }
 }
@@ -232,7 +232,7 @@ impl AsyncClient {
         };
         match failed {
             Some(_) => call.slot = None,
-            None => line.tell(Order::Call(token, completion)),
+            None => line.tell(SlotOrder::Call(token, completion)),
         }
         call
     }

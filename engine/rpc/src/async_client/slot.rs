@@ -17,11 +17,11 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// One call, from its order to the end of its reply.
 #[derive(Debug, Default)]
-pub(super) struct CallSlot(Mutex<SlotState>);
+pub(super) struct CallSlot(Mutex<ReplySlotState>);
 
 /// The state of a call.
 #[derive(Debug, Default)]
-pub(super) struct SlotState {
+pub(super) struct ReplySlotState {
     pub(super) order: CallOrder,
     pub(super) reply: OwnedReply,
     pub(super) ended: Option<Result<(), CallFault>>,
@@ -61,13 +61,13 @@ struct SlotEnd {
 }
 
 impl SlotEnd {
-    fn state(&self) -> MutexGuard<'_, SlotState> {
+    fn state(&self) -> MutexGuard<'_, ReplySlotState> {
         lock(&self.slot.0)
     }
 
     /// Makes the last change of this end and releases the slot, in one step: the other end never
     /// sees the change while this one still holds the slot. The last end returns it.
-    fn leave(&self, last_change: impl FnOnce(&mut SlotState)) {
+    fn leave(&self, last_change: impl FnOnce(&mut ReplySlotState)) {
         let mut state = self.state();
         last_change(&mut state);
         state.handles -= 1;
@@ -97,7 +97,7 @@ impl SlotHandle {
         (caller, Completion { end: other, ended: Err(CallFault::NoPeer) })
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, SlotState> {
+    pub(super) fn state(&self) -> MutexGuard<'_, ReplySlotState> {
         self.0.state()
     }
 }
@@ -116,7 +116,7 @@ pub(super) struct Completion {
 }
 
 impl Completion {
-    pub(super) fn state(&self) -> MutexGuard<'_, SlotState> {
+    pub(super) fn state(&self) -> MutexGuard<'_, ReplySlotState> {
         self.end.state()
     }
 
@@ -146,7 +146,7 @@ impl Drop for Completion {
 
 /// Orders of other threads to the client's thread.
 #[derive(Debug)]
-pub(super) enum Order {
+pub(super) enum SlotOrder {
     /// Makes a call.
     Call(Token, Completion),
     /// Cancels a call.

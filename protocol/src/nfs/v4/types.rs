@@ -49,9 +49,9 @@ impl<const MAX: usize> fmt::Debug for Text<'_, MAX> {
 
 /// A counted array, read from a message or written from a slice. A parsed one stores nothing: each
 /// item is read when it is requested, and parsing has walked over all of them.
-pub struct Array<'a, T>(Source<'a, T>);
+pub struct Array<'a, T>(ListSource<'a, T>);
 
-enum Source<'a, T> {
+enum ListSource<'a, T> {
     Wire { reader: Reader<'a>, count: u32, item: PhantomData<T> },
     Slice(&'a [T]),
 }
@@ -59,14 +59,14 @@ enum Source<'a, T> {
 impl<'a, T> Array<'a, T> {
     /// Borrows the items to emit.
     pub const fn of(items: &'a [T]) -> Self {
-        Self(Source::Slice(items))
+        Self(ListSource::Slice(items))
     }
 
     /// Number of items.
     pub fn len(&self) -> usize {
         match &self.0 {
-            Source::Wire { count, .. } => usize::try_from(*count).unwrap_or(usize::MAX),
-            Source::Slice(items) => items.len(),
+            ListSource::Wire { count, .. } => usize::try_from(*count).unwrap_or(usize::MAX),
+            ListSource::Slice(items) => items.len(),
         }
     }
 
@@ -80,8 +80,8 @@ impl<'a, T: Codec<'a> + Clone> Array<'a, T> {
     /// Iterates over the items.
     pub fn items(&self) -> impl Iterator<Item = T> + use<'a, T> {
         let (mut reader, count, slice) = match &self.0 {
-            Source::Wire { reader, count, .. } => (reader.clone(), *count, &[][..]),
-            Source::Slice(items) => (Reader::new(&[]), 0, *items),
+            ListSource::Wire { reader, count, .. } => (reader.clone(), *count, &[][..]),
+            ListSource::Slice(items) => (Reader::new(&[]), 0, *items),
         };
         let parsed = (0..count).map_while(move |_| T::parse(&mut reader).ok());
         parsed.chain(slice.iter().cloned())
@@ -96,14 +96,14 @@ impl<'a, T: Codec<'a>> Codec<'a> for Array<'a, T> {
         for _ in 0..count {
             T::parse(reader)?;
         }
-        Ok(Self(Source::Wire { reader: start, count, item: PhantomData }))
+        Ok(Self(ListSource::Wire { reader: start, count, item: PhantomData }))
     }
 
     fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
         writer.u32(u32::try_from(self.len()).map_err(|_| NoRoom)?)?;
         match &self.0 {
-            Source::Slice(items) => items.iter().try_for_each(|item| item.emit(writer)),
-            Source::Wire { reader, count, .. } => {
+            ListSource::Slice(items) => items.iter().try_for_each(|item| item.emit(writer)),
+            ListSource::Wire { reader, count, .. } => {
                 let mut reader = reader.clone();
                 let items = (0..*count).map_while(|_| T::parse(&mut reader).ok());
                 items.into_iter().try_for_each(|item| item.emit(writer))
@@ -115,10 +115,10 @@ impl<'a, T: Codec<'a>> Codec<'a> for Array<'a, T> {
 impl<T> Clone for Array<'_, T> {
     fn clone(&self) -> Self {
         Self(match &self.0 {
-            Source::Wire { reader, count, item } => {
-                Source::Wire { reader: reader.clone(), count: *count, item: *item }
+            ListSource::Wire { reader, count, item } => {
+                ListSource::Wire { reader: reader.clone(), count: *count, item: *item }
             }
-            Source::Slice(items) => Source::Slice(items),
+            ListSource::Slice(items) => ListSource::Slice(items),
         })
     }
 }

@@ -53,7 +53,7 @@ enum Asks {
 
 /// Knowledge of the peer about this end's support for the option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answers {
+enum LaneAnswers {
     /// Nothing.
     Never,
     /// It sent its first request, which counts as a call; the extra receive is posted before the
@@ -69,18 +69,18 @@ enum Answers {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::rpcrdma) struct Lane {
     asks: Asks,
-    answers: Answers,
+    answers: LaneAnswers,
 }
 
 impl Lane {
     pub(in crate::rpcrdma) const fn new() -> Self {
-        Self { asks: Asks::Unknown, answers: Answers::Never }
+        Self { asks: Asks::Unknown, answers: LaneAnswers::Never }
     }
 
     /// Receives that this option needs beyond the receives of calls and replies.
     pub(in crate::rpcrdma) const fn receives(&self) -> u32 {
         let replies = matches!(self.asks, Asks::Known | Asks::AwaitReply(_)) as u32;
-        let requests = !matches!(self.answers, Answers::Never) as u32;
+        let requests = !matches!(self.answers, LaneAnswers::Never) as u32;
         replies + requests
     }
 
@@ -131,12 +131,12 @@ impl Lane {
         credits: &mut ResponderCredits,
     ) -> Result<(), PeerFault> {
         self.answers = match self.answers {
-            Answers::Never => {
+            LaneAnswers::Never => {
                 credits.handle_call()?;
-                Answers::First
+                LaneAnswers::First
             }
-            Answers::Idle => Answers::Asked,
-            Answers::First | Answers::Asked => return Err(PeerFault::CreditsExceeded),
+            LaneAnswers::Idle => LaneAnswers::Asked,
+            LaneAnswers::First | LaneAnswers::Asked => return Err(PeerFault::CreditsExceeded),
         };
         Ok(())
     }
@@ -151,13 +151,13 @@ impl Lane {
         credits: &mut ResponderCredits,
     ) {
         match self.answers {
-            Answers::First => {
+            LaneAnswers::First => {
                 credits.handle_reply();
             }
-            Answers::Asked => {}
-            Answers::Never | Answers::Idle => panic!("every answer follows its request"),
+            LaneAnswers::Asked => {}
+            LaneAnswers::Never | LaneAnswers::Idle => panic!("every answer follows its request"),
         }
-        self.answers = if refused { Answers::Never } else { Answers::Idle };
+        self.answers = if refused { LaneAnswers::Never } else { LaneAnswers::Idle };
     }
 }
 

@@ -128,10 +128,10 @@ pub fn record(input: &[u8]) -> InputVerdict {
     }
 }
 
-type Records = (Vec<Vec<u8>>, Option<Fault>);
+type FuzzRecords = (Vec<Vec<u8>>, Option<Fault>);
 
 /// The records of a stream, by the words alone (RFC 5531 §11).
-fn records(mut stream: &[u8]) -> Records {
+fn records(mut stream: &[u8]) -> FuzzRecords {
     let (mut records, mut record, mut empty) = (Vec::new(), Vec::new(), 0);
     while let Some((word, rest)) = stream.split_first_chunk() {
         let fragment = Fragment::parse(*word);
@@ -155,7 +155,7 @@ fn records(mut stream: &[u8]) -> Records {
     (records, None)
 }
 
-fn assemble(stream: &[u8], portion: usize, direct: usize) -> Records {
+fn assemble(stream: &[u8], portion: usize, direct: usize) -> FuzzRecords {
     let mut assembler = Assembler::new(RECORD_MAX);
     let (mut records, mut record) = (Vec::new(), [0; RECORD_MAX]);
     for mut input in stream.chunks(portion) {

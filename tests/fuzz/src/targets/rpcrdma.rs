@@ -56,16 +56,16 @@ fn word(octets: &[u8], index: usize) -> Option<u32> {
 type ParsedHeader = Result<(Header, usize), Malformed>;
 
 /// One layout of headers.
-struct Layout {
+struct FuzzLayout {
     parse: fn(&[u8], &mut ChunkLists) -> ParsedHeader,
     emit: fn(&Header, &ChunkLists, &mut [u8]) -> Result<usize, NoRoom>,
 }
 
-const V1: Layout = Layout { parse: v1::parse, emit: v1::emit };
-const DIRECTED: Layout =
-    Layout { parse: v2::parse::<v2::Directed>, emit: v2::emit::<v2::Directed> };
-const PLAIN: Layout =
-    Layout { parse: v2::parse::<v2::Undirected>, emit: v2::emit::<v2::Undirected> };
+const V1: FuzzLayout = FuzzLayout { parse: v1::parse, emit: v1::emit };
+const DIRECTED: FuzzLayout =
+    FuzzLayout { parse: v2::parse::<v2::Directed>, emit: v2::emit::<v2::Directed> };
+const PLAIN: FuzzLayout =
+    FuzzLayout { parse: v2::parse::<v2::Undirected>, emit: v2::emit::<v2::Undirected> };
 
 /// A message of version 1.
 pub fn v1_header(input: &[u8]) -> InputVerdict {
@@ -81,7 +81,7 @@ pub fn v2_header(input: &[u8]) -> InputVerdict {
     }
 }
 
-fn header(layout: &Layout, input: &[u8]) -> InputVerdict {
+fn header(layout: &FuzzLayout, input: &[u8]) -> InputVerdict {
     let mut lists = ChunkLists::new();
     match (layout.parse)(input, &mut lists) {
         Ok((header, payload_at)) => {
@@ -105,7 +105,7 @@ fn header(layout: &Layout, input: &[u8]) -> InputVerdict {
 
 /// Whatever parses has no illegal state, and is emitted as it came.
 fn check_header(
-    layout: &Layout,
+    layout: &FuzzLayout,
     input: &[u8],
     header: &Header,
     lists: &ChunkLists,
@@ -181,7 +181,7 @@ fn check_lists(lists: &ChunkLists) {
     assert!(all.len() <= SEGMENTS_MAX && all.iter().all(is_within));
 }
 
-fn refused(layout: &Layout, input: &[u8], malformed: Malformed) -> InputVerdict {
+fn refused(layout: &FuzzLayout, input: &[u8], malformed: Malformed) -> InputVerdict {
     let fault = match malformed {
         Malformed::Discard(fault) => {
             let may_be_answered =

@@ -14,7 +14,7 @@ const CHARACTER: f64 = 0.58;
 
 /// The sizes of a rendition.
 #[derive(Clone, Copy, Debug)]
-struct Frame {
+struct ChartFrame {
     class: &'static str,
     width: f64,
     height: f64,
@@ -22,16 +22,16 @@ struct Frame {
     text: f64,
 }
 
-const FRAMES: [Frame; 2] = [
-    Frame { class: "wide", width: 760.0, height: 340.0, text: 12.0 },
-    Frame { class: "narrow", width: 360.0, height: 280.0, text: 11.0 },
+const FRAMES: [ChartFrame; 2] = [
+    ChartFrame { class: "wide", width: 760.0, height: 340.0, text: 12.0 },
+    ChartFrame { class: "narrow", width: 360.0, height: 280.0, text: 11.0 },
 ];
 
 /// One line of a chart.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Line {
     pub name: String,
-    pub points: Vec<Point>,
+    pub points: Vec<ChartPoint>,
     /// Its colour.
     pub colour: Colour,
     pub is_dashed: bool,
@@ -39,7 +39,7 @@ pub(super) struct Line {
 
 /// One point of a line.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Point {
+pub(super) struct ChartPoint {
     pub x: f64,
     pub y: f64,
     /// Drawn hollow: it is not what was asked for.
@@ -48,7 +48,7 @@ pub(super) struct Point {
     pub is_apart: bool,
 }
 
-impl Point {
+impl ChartPoint {
     /// A point like most.
     pub fn new(x: f64, y: f64) -> Self {
         Self { x, y, is_hollow: false, is_apart: false }
@@ -259,7 +259,7 @@ fn placed<'a>(
 /// Position of the plot in its frame.
 struct Plot<'a> {
     chart: &'a Chart,
-    frame: Frame,
+    frame: ChartFrame,
     left: f64,
     top: f64,
     right: f64,
@@ -267,7 +267,7 @@ struct Plot<'a> {
 }
 
 impl<'a> Plot<'a> {
-    fn new(chart: &'a Chart, frame: Frame) -> Self {
+    fn new(chart: &'a Chart, frame: ChartFrame) -> Self {
         let widest =
             chart.y.ticks.iter().map(|(_, label)| label.chars().count()).max().unwrap_or(1);
         let left = 10.0 + widest as f64 * frame.text * CHARACTER;
@@ -286,7 +286,7 @@ impl<'a> Plot<'a> {
     }
 
     fn write(&self, page: &mut String) {
-        let Self { frame: Frame { class, width, height, text }, chart, .. } = self;
+        let Self { frame: ChartFrame { class, width, height, text }, chart, .. } = self;
         let _ = writeln!(
             page,
             "<svg class=\"{class}\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
@@ -409,8 +409,9 @@ impl Chart {
 
     /// All x values, and all y values.
     pub fn values(lines: &[Line]) -> [impl Iterator<Item = f64> + Clone; 2] {
-        let all =
-            |of: fn(&Point) -> f64| lines.iter().flat_map(move |line| line.points.iter().map(of));
+        let all = |of: fn(&ChartPoint) -> f64| {
+            lines.iter().flat_map(move |line| line.points.iter().map(of))
+        };
         [all(|point| point.x), all(|point| point.y)]
     }
 }

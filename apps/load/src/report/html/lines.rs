@@ -1,6 +1,6 @@
 //! Selection of the charts of a page, and of the lines in them.
 
-use super::chart::{Axis, Chart, Colour, Line, Point, grouped, number};
+use super::chart::{Axis, Chart, ChartPoint, Colour, Line, grouped, number};
 use crate::{
     Arrivals,
     latency::BEYOND,
@@ -27,7 +27,7 @@ pub(super) fn charts(outcomes: &[RunOutcome], names: &[String]) -> Result<Vec<Ch
 }
 
 /// Points of a histogram: x means that one in x samples is beyond, y is the time.
-fn distribution(histogram: &Histogram<u64>) -> Vec<Point> {
+fn distribution(histogram: &Histogram<u64>) -> Vec<ChartPoint> {
     if histogram.is_empty() {
         return Vec::new();
     }
@@ -37,7 +37,7 @@ fn distribution(histogram: &Histogram<u64>) -> Vec<Point> {
         .map(|step| 10_f64.powf(f64::from(step) / 20.0))
         .take_while(|beyond| *beyond <= most);
     let time = |beyond: f64| histogram.value_at_quantile(1.0 - 1.0 / beyond) as f64 / 1e3;
-    steps.map(|beyond| Point::new(beyond, time(beyond))).collect()
+    steps.map(|beyond| ChartPoint::new(beyond, time(beyond))).collect()
 }
 
 fn by_percentile(outcomes: &[RunOutcome], names: &[String]) -> Result<Option<Chart>, String> {
@@ -103,14 +103,14 @@ fn in_turn(outcomes: &[RunOutcome]) -> Vec<f64> {
 fn series(
     outcomes: &[RunOutcome],
     of: impl Fn(&RunOutcome, &SecondFigures) -> Option<f64>,
-) -> Vec<Point> {
+) -> Vec<ChartPoint> {
     let mut points = Vec::new();
     for (outcome, begin) in outcomes.iter().zip(in_turn(outcomes)) {
         let mut is_apart = true;
         for second in &outcome.seconds {
             match of(outcome, second).filter(|value| *value > 0.0) {
                 // In the middle of the second that it is about.
-                Some(y) => points.push(Point {
+                Some(y) => points.push(ChartPoint {
                     x: begin + second.second as f64 + 0.5,
                     y,
                     is_hollow: false,
@@ -212,7 +212,7 @@ fn gaps(outcomes: &[RunOutcome], names: &[String]) -> Vec<Chart> {
 fn gap_chart(outcome: &RunOutcome, gap: &OutageGap, whose: &str) -> Chart {
     let point = |(number, calls): (usize, &u64)| {
         let x = gap.from_s + gap.step_s * (number as f64 + 0.5);
-        Point::new(x, *calls as f64 / gap.step_s)
+        ChartPoint::new(x, *calls as f64 / gap.step_s)
     };
     let lines = vec![Line {
         name: "calls answered/s".to_owned(),
@@ -294,7 +294,7 @@ fn percentiles(
         |name: String, group: &[&RunOutcome], colour, Of { of, is_service, is_dashed }: Of| {
             let point = |outcome: &&RunOutcome| {
                 let y = percentile(outcome, of, is_service)?;
-                Some(Point { is_hollow: !is_kept(outcome), ..Point::new(x(outcome), y) })
+                Some(ChartPoint { is_hollow: !is_kept(outcome), ..ChartPoint::new(x(outcome), y) })
             };
             Line { name, points: group.iter().filter_map(point).collect(), colour, is_dashed }
         };
@@ -458,7 +458,7 @@ fn bandwidth_by_size(outcomes: &[RunOutcome]) -> Option<Chart> {
         let mib = |outcome: &RunOutcome| outcome.octets_per_s / f64::from(1 << 20);
         let points = group
             .iter()
-            .map(|outcome| Point::new(outcome.setup.size as f64, mib(outcome)))
+            .map(|outcome| ChartPoint::new(outcome.setup.size as f64, mib(outcome)))
             .collect();
         Line {
             name: format!("MiB/s {name}").trim().to_owned(),

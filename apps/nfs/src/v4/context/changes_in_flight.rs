@@ -44,7 +44,7 @@ impl ChangeScope {
 
 /// Changes of a group of files.
 #[derive(Clone, Copy, Debug, Default)]
-struct Changes {
+struct GroupChanges {
     under_way: u32,
     /// Number of the last end of one.
     ended: u64,
@@ -53,8 +53,8 @@ struct Changes {
 /// Counts pending changes, and numbers their ends.
 #[derive(Debug)]
 pub(in crate::v4) struct ChangesInFlight {
-    names: Changes,
-    files: Box<[Changes]>,
+    names: GroupChanges,
+    files: Box<[GroupChanges]>,
     ends: u64,
 }
 
@@ -62,7 +62,11 @@ impl ChangesInFlight {
     /// No pending change. Where calls never wait, there never is one.
     pub(in crate::v4) fn new(may_wait: bool) -> Self {
         let buckets = if may_wait { BUCKETS } else { 0 };
-        Self { names: Changes::default(), files: vec![Changes::default(); buckets].into(), ends: 0 }
+        Self {
+            names: GroupChanges::default(),
+            files: vec![GroupChanges::default(); buckets].into(),
+            ends: 0,
+        }
     }
 
     /// Number of the last change that ended.
@@ -83,13 +87,13 @@ impl ChangesInFlight {
         let ended = self.ends;
         if let Some(changes) = self.of(scope) {
             debug_assert!(changes.under_way > 0, "a change ends once");
-            *changes = Changes { under_way: changes.under_way.saturating_sub(1), ended };
+            *changes = GroupChanges { under_way: changes.under_way.saturating_sub(1), ended };
         }
     }
 
     /// Returns true if a change may have touched a file after the end with the number `since`.
     pub(in crate::v4) fn may_touch(&self, file: FileId, since: u64) -> bool {
-        let touches = |changes: &Changes| changes.under_way > 0 || changes.ended > since;
+        let touches = |changes: &GroupChanges| changes.under_way > 0 || changes.ended > since;
         touches(&self.names) || self.files.get(bucket(file)).is_some_and(touches)
     }
 
@@ -100,7 +104,7 @@ impl ChangesInFlight {
         changes.is_some_and(|changes| changes.under_way > u32::from(has_own))
     }
 
-    fn of(&mut self, scope: ChangeScope) -> Option<&mut Changes> {
+    fn of(&mut self, scope: ChangeScope) -> Option<&mut GroupChanges> {
         match scope {
             ChangeScope::File(file) => self.files.get_mut(bucket(file)),
             ChangeScope::Names => Some(&mut self.names),

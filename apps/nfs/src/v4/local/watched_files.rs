@@ -28,13 +28,13 @@ const REMOVALS: usize = 64;
 pub(in crate::v4) struct WatchedFiles {
     /// The exports by the numbers of their file systems.
     exports: Vec<u64>,
-    files: HashMap<FileId, WatchedFile>,
+    files: HashMap<FileId, DelegatedFile>,
     /// Files that the store has reported so far.
     pub(in crate::v4) touched: u64,
 }
 
 #[derive(Debug)]
-struct WatchedFile {
+struct DelegatedFile {
     handle: FileHandle,
     /// Set once the store has reported it.
     touched: Option<TouchedFile>,
@@ -139,7 +139,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         asked: u32,
     ) -> Option<DelegationOutcome> {
         if self.store.watch(file, change) {
-            let watched = WatchedFile { handle: *file, touched: None };
+            let watched = DelegatedFile { handle: *file, touched: None };
             self.nfs4.watched.files.entry(file_id(file)).or_insert(watched);
             return None;
         }

@@ -33,7 +33,7 @@ pub(super) fn create_session<S: Store>(
     args: &CreateSessionArgs<'_>,
 ) -> OpResult {
     // A request that is invalid for any session changes nothing, not even the client's sequence.
-    let wanted = Wanted::of(args)?;
+    let wanted = WantedChannels::of(args)?;
     let client = context.own_client(args.client_id)?;
     let age = context.cx.now().since(client.made);
     if !client.is_confirmed && age > context.nfs4.config.lease {
@@ -67,14 +67,14 @@ pub(super) fn create_session<S: Store>(
 }
 
 /// A session with the sizes that can be granted.
-struct Wanted {
+struct WantedChannels {
     fore: ChannelAttributes,
     back: ChannelAttributes,
     /// The connection should carry callbacks.
     is_back: bool,
 }
 
-impl Wanted {
+impl WantedChannels {
     fn of(args: &CreateSessionArgs<'_>) -> Result<Self, Status4> {
         if args.flags & !FLAGS != 0 {
             return Err(Status4::Inval);
@@ -87,7 +87,7 @@ impl Wanted {
 fn make<S: Store>(
     context: &mut CompoundContext<'_, '_, S>,
     args: &CreateSessionArgs<'_>,
-    Wanted { fore, back, is_back }: Wanted,
+    WantedChannels { fore, back, is_back }: WantedChannels,
 ) -> Result<CreateSessionOk, Status4> {
     let peer = context.peer_at();
     let nfs4 = &mut *context.nfs4;

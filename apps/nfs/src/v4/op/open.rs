@@ -31,7 +31,7 @@ use stag_nfs4_state::{
 const CREATIONS: usize = 4;
 
 /// The file of an OPEN, before its state is decided.
-struct OpenFile {
+struct OpenedFile {
     handle: FileHandle,
     attributes: FileAttributes,
     /// The change of the directory by the OPEN.
@@ -111,7 +111,7 @@ pub(super) fn open<S: Store>(
 /// Completes an OPEN that was granted its state.
 fn answer<S: Store>(
     context: &mut CompoundContext<'_, '_, S>,
-    file: &OpenFile,
+    file: &OpenedFile,
     request: &OpenRequest<'_>,
     mut opened: Opened,
 ) -> OpResult {
@@ -167,11 +167,14 @@ fn claim_of(args: &Open4Args<'_>) -> Result<Claim, Status4> {
 }
 
 /// The current object itself.
-fn current<S: Store>(context: &mut CompoundContext<'_, '_, S>, node: &Node) -> OpResult<OpenFile> {
+fn current<S: Store>(
+    context: &mut CompoundContext<'_, '_, S>,
+    node: &Node,
+) -> OpResult<OpenedFile> {
     let handle = node.object(Status4::IsDir)?;
     let attributes = context.getattr(&handle)?;
     let change = no_change(attributes.change);
-    Ok(OpenFile { handle, attributes, change, set: Bitmap::EMPTY, is_new: false, is_cut: false })
+    Ok(OpenedFile { handle, attributes, change, set: Bitmap::EMPTY, is_new: false, is_cut: false })
 }
 
 /// Returns true for an OPEN that denies access and is no reclaim.
@@ -186,7 +189,7 @@ fn named<S: Store>(
     node: &Node,
     name: &[u8],
     args: &Open4Args<'_>,
-) -> OpResult<OpenFile> {
+) -> OpResult<OpenedFile> {
     check_name(name)?;
     let how = &args.how;
     let directory = match node {
@@ -235,10 +238,10 @@ fn found<S: Store>(
     context: &mut CompoundContext<'_, '_, S>,
     directory: &FileHandle,
     name: &[u8],
-) -> OpResult<OpenFile> {
+) -> OpResult<OpenedFile> {
     let FoundObject { handle, attributes, directory } = context.lookup(directory, name)?;
     let change = no_change(directory.map_or(0, |above| above.change));
-    Ok(OpenFile { handle, attributes, change, set: Bitmap::EMPTY, is_new: false, is_cut: false })
+    Ok(OpenedFile { handle, attributes, change, set: Bitmap::EMPTY, is_new: false, is_cut: false })
 }
 
 /// UNCHECKED4: a file that is created meanwhile is opened.
@@ -247,7 +250,7 @@ fn found_or_made<S: Store>(
     at: NameIn<'_, &FileHandle>,
     set: &ToSet,
     args: &Open4Args<'_>,
-) -> OpResult<OpenFile> {
+) -> OpResult<OpenedFile> {
     for _ in 0..CREATIONS {
         match found(context, at.directory, at.name) {
             Err(OpExit::Fail(Status4::NoEnt)) => {}
@@ -267,11 +270,11 @@ fn made<S: Store>(
     at: NameIn<'_, &FileHandle>,
     set: &ToSet,
     args: &Open4Args<'_>,
-) -> OpResult<OpenFile> {
+) -> OpResult<OpenedFile> {
     context.await_place(args)?;
     let mode = CreateMode::Guarded(set.attributes);
     let made = context.create(at.directory, at.name, &mode)?;
-    Ok(OpenFile {
+    Ok(OpenedFile {
         handle: made.handle,
         attributes: made.attributes,
         change: change_info(&made.directory),
@@ -289,13 +292,13 @@ fn made_once<S: Store>(
     name: &[u8],
     verifier: [u8; 8],
     set: &ToSet,
-) -> OpResult<OpenFile> {
+) -> OpResult<OpenedFile> {
     let mode = CreateMode::Exclusive { verifier, set: set.attributes };
     let made = context.create(directory, name, &mode)?;
     let mut all = set.mask;
     all.insert(Attribute::TimeAccessSet as u32);
     all.insert(Attribute::TimeModifySet as u32);
-    Ok(OpenFile {
+    Ok(OpenedFile {
         handle: made.handle,
         attributes: made.attributes,
         change: change_info(&made.directory),
@@ -320,11 +323,11 @@ const fn check_kind(kind: FileKind) -> Result<(), Status4> {
 /// owner's READs and WRITEs.
 fn check_permission<S: Store>(
     context: &mut CompoundContext<'_, '_, S>,
-    file: &OpenFile,
+    file: &OpenedFile,
     claim: Claim,
     access: u32,
 ) -> OpResult {
-    let OpenFile { handle: file, attributes, .. } = file;
+    let OpenedFile { handle: file, attributes, .. } = file;
     if matches!(claim, Claim::Previous(_)) && attributes.uid == context.compound.caller.user.uid() {
         return Ok(());
     }
@@ -347,7 +350,7 @@ fn check_permission<S: Store>(
 /// false if its attributes are not known any more.
 fn prepare_existing<S: Store>(
     context: &mut CompoundContext<'_, '_, S>,
-    file: &mut OpenFile,
+    file: &mut OpenedFile,
     args: &Open4Args<'_>,
 ) -> OpResult<bool> {
     if args.share_access & share::WRITE != 0 {
@@ -373,7 +376,7 @@ fn prepare_existing<S: Store>(
 /// Truncates an existing file, if the OPEN creates it with the size 0. Returns true if it did.
 fn truncate<S: Store>(
     context: &mut CompoundContext<'_, '_, S>,
-    file: &OpenFile,
+    file: &OpenedFile,
     args: &Open4Args<'_>,
 ) -> OpResult<bool> {
     let OpenHow::Create(CreateHow4::Unchecked(raw)) = &args.how else { return Ok(false) };

@@ -53,7 +53,7 @@ pub(super) fn readdir<S: Store>(
 }
 
 /// Writes a listing: `fill` adds entries, and returns true if the directory ends after the last.
-struct Listing<'w, 'b> {
+struct DirectoryListing<'w, 'b> {
     list: ListWriter<'w, 'b>,
     /// Octets before the list.
     begin: usize,
@@ -63,7 +63,7 @@ struct Listing<'w, 'b> {
     is_full: bool,
 }
 
-impl Listing<'_, '_> {
+impl DirectoryListing<'_, '_> {
     fn push(&mut self, cookie: u64, name: &[u8], entry: &Entry<'_>) -> bool {
         if self.is_full {
             return false;
@@ -113,7 +113,7 @@ fn write_listing<S: Store>(
     args: &ReadDir4Args,
     fill: impl FnOnce(
         &mut CompoundContext<'_, '_, S>,
-        &mut Listing<'_, '_>,
+        &mut DirectoryListing<'_, '_>,
     ) -> OpResult<([u8; 8], bool)>,
 ) -> OpResult {
     // The entries are written to the reply while the store is asked for them.
@@ -124,7 +124,7 @@ fn write_listing<S: Store>(
         let begin = writer.len() + HEAD_LEN;
         writer.words([Operation::ReadDir as u32, Status4::Ok as u32, 0, 0]).map_err(too_small)?;
         let list = ListWriter::begin(writer, 4).map_err(too_small)?;
-        let mut listing = Listing { list, begin, room, entries: 0, is_full: false };
+        let mut listing = DirectoryListing { list, begin, room, entries: 0, is_full: false };
         let filled = fill(context, &mut listing);
         let (entries, is_full) = (listing.entries, listing.is_full);
         let writer = listing.list.finish();
@@ -220,7 +220,7 @@ struct EntryRest {
 
 /// Adds an entry of a store; returns false when it does not fit. `.` and `..` are left out.
 fn push(
-    listing: &mut Listing<'_, '_>,
+    listing: &mut DirectoryListing<'_, '_>,
     entry: &ListedEntry<'_>,
     rest: &EntryRest,
 ) -> Result<bool, Status4> {
@@ -272,7 +272,7 @@ fn read_pseudo<S: Store>(
 /// returns false when it does not fit.
 fn push_below<S: Store>(
     context: &mut CompoundContext<'_, '_, S>,
-    listing: &mut Listing<'_, '_>,
+    listing: &mut DirectoryListing<'_, '_>,
     [directory, place]: [usize; 2],
     asked: &Bitmap,
 ) -> OpResult<bool> {

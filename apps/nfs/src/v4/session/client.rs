@@ -141,7 +141,7 @@ const fn has_share(held: usize, used: usize, all: usize) -> bool {
 
 /// A place for a record.
 #[derive(Debug, Default)]
-struct ClientPlace {
+struct RecordPlace {
     uses: u64,
     client: Option<Client>,
 }
@@ -149,14 +149,14 @@ struct ClientPlace {
 /// Octets of a record and its place in the list of owners, without the owner's name.
 #[cfg(test)]
 pub(super) const RECORD_LEN: usize =
-    size_of::<ClientPlace>() + size_of::<OwnerRecords>() + size_of::<Box<[u8]>>();
+    size_of::<RecordPlace>() + size_of::<OwnerRecords>() + size_of::<Box<[u8]>>();
 
 /// All client records of a shard.
 #[derive(Debug)]
 pub(in crate::v4) struct Clients {
     epoch: u32,
     names: NameKey,
-    places: Box<[ClientPlace]>,
+    places: Box<[RecordPlace]>,
     free: Vec<u16>,
     owners: HashMap<Box<[u8]>, OwnerRecords>,
     hosts: HashMap<Origin, HostPlaces>,
@@ -171,7 +171,7 @@ impl Clients {
         Self {
             epoch,
             names,
-            places: std::iter::repeat_with(ClientPlace::default).take(CLIENTS).collect(),
+            places: std::iter::repeat_with(RecordPlace::default).take(CLIENTS).collect(),
             free: (0..CLIENTS as u16).rev().collect(),
             owners: HashMap::new(),
             hosts: HashMap::new(),

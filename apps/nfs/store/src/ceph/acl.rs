@@ -18,7 +18,7 @@ const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
 /// A user to evaluate a list for. Not the file's owner, whose rights are in the mode.
-pub(super) struct Judged<'a> {
+pub(super) struct AclVerdict<'a> {
     pub(super) uid: u32,
     /// All groups of the user.
     pub(super) groups: &'a [u32],
@@ -33,7 +33,7 @@ struct AclEntry {
 
 /// Rights (`rwx`) that a list grants to a user who does not own the file; the file's group is
 /// `gid`. An unreadable list grants none.
-pub(super) fn rights(list: &[u8], gid: u32, user: &Judged<'_>) -> u32 {
+pub(super) fn rights(list: &[u8], gid: u32, user: &AclVerdict<'_>) -> u32 {
     let Some(entries) = parse(list) else { return 0 };
     let first = |tag| entries.clone().find(|entry| entry.tag == tag).map(|entry| entry.rights);
     let mask = first(MASK).unwrap_or(0o7);
@@ -99,7 +99,7 @@ pub(super) mod tests {
     }
 
     fn judged(list: &[u8], uid: u32, groups: &[u32]) -> u32 {
-        rights(list, 40, &Judged { uid, groups })
+        rights(list, 40, &AclVerdict { uid, groups })
     }
 
     #[test]

@@ -51,14 +51,14 @@ impl HeldInode {
 }
 
 #[derive(Debug, Default)]
-struct HeldPlaces {
+struct InodePlaces {
     places: HashMap<Vino, (Arc<HeldInode>, u64)>,
     /// Inodes by the time of their last use.
     order: BTreeMap<u64, Vino>,
     clock: u64,
 }
 
-impl HeldPlaces {
+impl InodePlaces {
     fn touch(&mut self, vino: Vino) -> Option<Arc<HeldInode>> {
         let (held, used) = self.places.get_mut(&vino)?;
         self.clock += 1;
@@ -78,7 +78,7 @@ impl HeldPlaces {
 /// The inodes that a mount holds.
 #[derive(Debug)]
 pub(super) struct HeldTable {
-    held: Mutex<HeldPlaces>,
+    held: Mutex<InodePlaces>,
     capacity: usize,
 }
 
@@ -87,7 +87,7 @@ impl HeldTable {
         Self { held: Mutex::default(), capacity: capacity.max(1) }
     }
 
-    fn places(&self) -> MutexGuard<'_, HeldPlaces> {
+    fn places(&self) -> MutexGuard<'_, InodePlaces> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

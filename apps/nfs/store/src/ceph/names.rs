@@ -22,7 +22,7 @@ type Remove = fn(&CephInode, &CStr, &UserPerm<'_>) -> Result<(), Errno>;
 
 /// EntryDetail of the entries of a listing.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum EntryDetail {
+pub(super) enum CephEntryDetail {
     Name,
     Object,
 }
@@ -175,7 +175,7 @@ impl CephSession {
         &self,
         directory: &FileHandle,
         place: ListingStart,
-        detail: EntryDetail,
+        detail: CephEntryDetail,
         visit: &mut Visitor<'_>,
     ) -> StoreResult<Listed> {
         let found = self.directory(directory, CallPurpose::Look)?;
@@ -197,7 +197,7 @@ impl CephSession {
         &self,
         found: &FoundFile,
         open: &mut CephDirectory,
-        detail: EntryDetail,
+        detail: CephEntryDetail,
         visit: &mut Visitor<'_>,
     ) -> Result<bool, Status> {
         loop {
@@ -215,7 +215,7 @@ impl CephSession {
         &self,
         directory: &FoundFile,
         entry: &DirectoryEntry<'a>,
-        detail: EntryDetail,
+        detail: CephEntryDetail,
     ) -> Result<ListedEntry<'a>, Status> {
         let DirectoryEntry { name, next, attributes: stat } = *entry;
         let own = directory.held.vino;
@@ -223,12 +223,12 @@ impl CephSession {
         // The parent of an export's root is that root.
         if name == b"." || (name == b".." && is_root) {
             let object = (self.handle(&directory.export, own), self.attributes_of(directory));
-            let object = (detail == EntryDetail::Object).then_some(object);
+            let object = (detail == CephEntryDetail::Object).then_some(object);
             return Ok(ListedEntry { fileid: own.inode, name, cookie: next, kind: None, object });
         }
         // RFC 1813 §3.3.17 [1813-88]: handle and attributes of an entry match LOOKUP or are absent
         let vino = Vino { inode: stat.inode, snapshot: stat.device };
-        let is_told = detail == EntryDetail::Object && name != b"..";
+        let is_told = detail == CephEntryDetail::Object && name != b"..";
         let object = if is_told { self.listed_object(directory, vino) } else { None };
         Ok(ListedEntry { fileid: stat.inode, name, cookie: next, kind: Some(kind(&stat)), object })
     }

@@ -1,7 +1,7 @@
 //! The procedures of NFS on a file system of Ceph.
 
 use super::{
-    names::EntryDetail,
+    names::CephEntryDetail,
     rights::granted,
     session::{CallPurpose, CephSession, FoundFile, failed, root_of},
 };
@@ -239,7 +239,7 @@ impl Procedures for CephSession {
         place: ListingStart,
         visit: &mut Visitor<'_>,
     ) -> StoreResult<Listed> {
-        self.list(directory, place, EntryDetail::Name, visit)
+        self.list(directory, place, CephEntryDetail::Name, visit)
     }
 
     fn readdirplus(
@@ -248,7 +248,7 @@ impl Procedures for CephSession {
         place: ListingStart,
         visit: &mut Visitor<'_>,
     ) -> StoreResult<Listed> {
-        self.list(directory, place, EntryDetail::Object, visit)
+        self.list(directory, place, CephEntryDetail::Object, visit)
     }
 
     fn fsstat(&mut self, object: &FileHandle) -> StoreResult<(FsStat, FileAttributes)> {

@@ -5,7 +5,7 @@
 //! the store of files (RFC 1813 §4.4): the owner of a regular file may read and write it regardless
 //! of its mode, and execute permission implies read.
 
-use super::acl::{self, ACCESS_LIST, Judged, LIST_MAX};
+use super::acl::{self, ACCESS_LIST, AclVerdict, LIST_MAX};
 use rustix::io::Errno;
 use stag_ceph::{CephInode, CephStat, UserPerm};
 use stag_nfs_os::User;
@@ -41,7 +41,11 @@ pub(super) fn rights(inode: &CephInode, stat: &CephStat, user: &User) -> Result<
     match inode.extended(ACCESS_LIST, &mut list, &root) {
         Ok(len) if len > 0 => {
             let list = list.get(..len).unwrap_or_default();
-            return Ok(acl::rights(list, stat.gid, &Judged { uid: user.uid(), groups: &groups }));
+            return Ok(acl::rights(
+                list,
+                stat.gid,
+                &AclVerdict { uid: user.uid(), groups: &groups },
+            ));
         }
         Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => {}
         // The list is longer than the limit.

@@ -59,7 +59,7 @@ pub(super) struct MissingOctets {
 
 /// Octets of a file.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FileRange {
+pub(super) struct ByteRange {
     /// The offset of the first byte.
     pub offset: u64,
     /// Their number.
@@ -116,7 +116,7 @@ impl Files {
             Ok(Ok(read)) => Ok(read),
             Err(status) => Err(status),
         };
-        self.conclude_read(slot, FileRange { offset, len: into.len() }, outcome).map(Ok)
+        self.conclude_read(slot, ByteRange { offset, len: into.len() }, outcome).map(Ok)
     }
 
     /// Completes a deferred READ after `count` of `len` bytes were read to a buffer: the caller's
@@ -125,7 +125,7 @@ impl Files {
     pub(super) fn read_brought(
         &mut self,
         file: &FileHandle,
-        range: FileRange,
+        range: ByteRange,
         count: usize,
         before: &FileAttributes,
     ) -> Result<Option<ReadDone>, Failed<Option<FileAttributes>>> {
@@ -144,7 +144,7 @@ impl Files {
     fn conclude_read(
         &mut self,
         slot: FileSlotId,
-        FileRange { offset, len }: FileRange,
+        ByteRange { offset, len }: ByteRange,
         mut outcome: Result<(usize, Origin), Status>,
     ) -> Result<ReadDone, Failed<Option<FileAttributes>>> {
         let after = self.attributes(slot)?;

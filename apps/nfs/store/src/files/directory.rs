@@ -29,7 +29,7 @@ const WINDOW_MIN: usize = 4096;
 
 /// Amount of detail that a listing gives about each entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Detail {
+enum ListingDetail {
     Name,
     Object,
 }
@@ -51,7 +51,7 @@ impl Files {
         place: ListingStart,
         visit: &mut Visitor<'_>,
     ) -> Result<Listed, Failed<Option<FileAttributes>>> {
-        self.list(directory, place, Detail::Name, visit)
+        self.list(directory, place, ListingDetail::Name, visit)
     }
 
     /// READDIRPLUS (RFC 1813 §3.3.17). `..`, mount points, and entries that cannot be looked up are
@@ -65,14 +65,14 @@ impl Files {
         place: ListingStart,
         visit: &mut Visitor<'_>,
     ) -> Result<Listed, Failed<Option<FileAttributes>>> {
-        self.list(directory, place, Detail::Object, visit)
+        self.list(directory, place, ListingDetail::Object, visit)
     }
 
     fn list(
         &mut self,
         directory: &FileHandle,
         place: ListingStart,
-        detail: Detail,
+        detail: ListingDetail,
         visit: &mut Visitor<'_>,
     ) -> Result<Listed, Failed<Option<FileAttributes>>> {
         let slot = self.directory(directory, Intent::Look)?;
@@ -96,7 +96,7 @@ impl Files {
         &mut self,
         slot: FileSlotId,
         place: ListingStart,
-        detail: Detail,
+        detail: ListingDetail,
         EntrySink { buffer, visit }: EntrySink<'_, '_>,
     ) -> Result<bool, Status> {
         // RFC 1813 §3.3.16 [1813-82]: a stale cookie or wrong verifier gets NFS3ERR_BAD_COOKIE
@@ -113,8 +113,8 @@ impl Files {
             let entry = entry.map_err(status)?;
             // An entry that cannot fit is not looked up. The first is always tried: it may be
             // smaller than most.
-            let has_room =
-                detail == Detail::Name || room.take(entry.file_name().count_bytes(), handle_len);
+            let has_room = detail == ListingDetail::Name
+                || room.take(entry.file_name().count_bytes(), handle_len);
             if any && !has_room {
                 // RFC 1813 §3.3.16 [1813-81]: eof is TRUE exactly if no entry is left
                 return Ok(false);
@@ -147,7 +147,7 @@ impl Files {
         &mut self,
         slot: FileSlotId,
         entry: &'a RawDirEntry<'_>,
-        detail: Detail,
+        detail: ListingDetail,
     ) -> Result<Option<ListedEntry<'a>>, Status> {
         let (name, cookie) = (entry.file_name().to_bytes(), entry.next_entry_cookie());
         let own = self.cache.get(slot).identity;
@@ -160,13 +160,13 @@ impl Files {
             meaning == Ok(Meaning::Itself) || (is_root && meaning == Ok(Meaning::Above));
         if is_itself {
             let object = match detail {
-                Detail::Name => None,
-                Detail::Object => Some((self.handle_of(slot), self.attributes(slot)?)),
+                ListingDetail::Name => None,
+                ListingDetail::Object => Some((self.handle_of(slot), self.attributes(slot)?)),
             };
             // The parent of an export's root is that root.
             return Ok(Some(ListedEntry { fileid: own.file.inode, object, ..plain }));
         }
-        let (Ok(Meaning::Entry(name)), Detail::Object) = (meaning, detail) else {
+        let (Ok(Meaning::Entry(name)), ListingDetail::Object) = (meaning, detail) else {
             return Ok(Some(plain));
         };
         self.looks.set(self.looks.get() + 1);

@@ -49,9 +49,9 @@ struct ExportMount {
 
 /// All such exports; none in unprivileged mode.
 #[derive(Debug, Default)]
-pub(super) struct Mounts(Vec<Arc<ExportMount>>);
+pub(super) struct ExportMounts(Vec<Arc<ExportMount>>);
 
-impl Mounts {
+impl ExportMounts {
     /// Determines the exports whose files the kernel opens by handle; returns a sentence on each
     /// other export.
     ///

@@ -18,7 +18,7 @@ use stag_protocol::nfs::{
 
 use super::{
     Files,
-    data::{self, FileRange, Miss},
+    data::{self, ByteRange, Miss},
 };
 use crate::{
     Begun, Brought, Caller, CommitDone, CreateMode, DeviceNode, Effort, ExportRoot, Failed,
@@ -303,7 +303,7 @@ impl Procedures for Files {
         self.noting("READ", file, |files| {
             if let Some(Brought { octets, len, before }) = brought
                 && let Some(done) =
-                    files.read_brought(file, FileRange { offset, len }, octets.len(), &before)?
+                    files.read_brought(file, ByteRange { offset, len }, octets.len(), &before)?
             {
                 return Ok(gathered(octets, done, len < count as usize));
             }

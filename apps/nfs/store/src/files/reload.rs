@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError};
 use super::{
     SharedFiles, SlowExports,
     access_table::AccessTable,
-    kernel_handles::Mounts,
+    kernel_handles::ExportMounts,
     serving::Serving,
     shared::{check_cluster, check_openat2},
 };
@@ -97,7 +97,7 @@ impl SharedFiles {
         }
         let mounts = match self.policy {
             Some(_) => before.mounts.renewed(&exports),
-            None => Mounts::default(),
+            None => ExportMounts::default(),
         };
         if let Some(cluster) = &self.cluster {
             check_cluster(cluster, &exports, &mounts)?;

@@ -10,7 +10,7 @@ use stag_protocol::nfs::v3::{FileHandle, FileKind};
 
 use super::{
     Files, SharedFiles, access_table::AccessTable, blocking_exports::SlowExports, cache::OpenFile,
-    kernel_handles::Mounts,
+    kernel_handles::ExportMounts,
 };
 use crate::exports::{
     config::{Export, ExportId, Exports},
@@ -21,7 +21,7 @@ use crate::exports::{
 #[derive(Clone, Debug)]
 pub(super) struct Serving {
     pub exports: Arc<Exports>,
-    pub mounts: Arc<Mounts>,
+    pub mounts: Arc<ExportMounts>,
     /// Exports whose calls may block, and are carried out by helpers.
     pub waiting: Arc<[ExportId]>,
     /// The rules that determine `waiting`.
@@ -42,7 +42,7 @@ pub(super) struct Roster {
 
 impl Roster {
     /// The exports that the server starts with.
-    pub fn new(exports: Exports, mounts: Mounts, slow: SlowExports) -> Self {
+    pub fn new(exports: Exports, mounts: ExportMounts, slow: SlowExports) -> Self {
         let serving = Serving {
             waiting: slow.of(&exports),
             slow: Arc::new(slow),
@@ -88,7 +88,7 @@ impl SharedFiles {
     pub(super) fn publish(&self, serving: Serving, exports: Exports) {
         let mounts = match self.policy {
             Some(_) => serving.mounts.renewed(&exports),
-            None => Mounts::default(),
+            None => ExportMounts::default(),
         };
         let access = serving.access.as_ref().map(|table| Arc::new(table.renewed(&exports)));
         self.roster.publish(Serving {
@@ -154,7 +154,7 @@ impl SharedFiles {
         self.seal_root(&self.roster.serving().mounts, export)
     }
 
-    fn seal_root(&self, mounts: &Mounts, export: &Export) -> FileHandle {
+    fn seal_root(&self, mounts: &ExportMounts, export: &Export) -> FileHandle {
         self.handles.seal(&match mounts.root(export.id()) {
             Some(handle) => Named::Kernel(export.identity().file, handle),
             None => Named::Birth(export.identity()),

@@ -22,7 +22,7 @@ use super::{
     cache::FileCache,
     cross_shard_cache::Siblings,
     identity::{Callers, Policy},
-    kernel_handles::Mounts,
+    kernel_handles::ExportMounts,
     open_beneath,
     paths::PathLooks,
     pins::Pins,
@@ -134,7 +134,7 @@ impl SharedFiles {
         let stores = config.shards.saturating_add(helpers);
         let base = Base::open(&state, stores)?;
         let (mounts, indexed) = match policy {
-            Some(_) => Mounts::open(&exports)?,
+            Some(_) => ExportMounts::open(&exports)?,
             None => Default::default(),
         };
         if let Some(cluster) = &cluster {
@@ -240,7 +240,12 @@ impl SharedFiles {
     }
 }
 
-fn notices(exports: &Exports, mounts: &Mounts, base: &Base, is_unprivileged: bool) -> Vec<String> {
+fn notices(
+    exports: &Exports,
+    mounts: &ExportMounts,
+    base: &Base,
+    is_unprivileged: bool,
+) -> Vec<String> {
     let mut notices = Vec::new();
     if is_unprivileged && rustix::process::geteuid().is_root() {
         notices.push(
@@ -274,7 +279,7 @@ fn notices(exports: &Exports, mounts: &Mounts, base: &Base, is_unprivileged: boo
 pub(super) fn check_cluster(
     cluster: &Cluster,
     exports: &Exports,
-    mounts: &Mounts,
+    mounts: &ExportMounts,
 ) -> Result<(), StartError> {
     match exports.iter().find(|export| mounts.root(export.id()).is_none()) {
         None => Ok(()),

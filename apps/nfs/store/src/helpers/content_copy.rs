@@ -62,7 +62,7 @@ pub(crate) fn copy_span(
     span: CopySpan,
     budget: CopyBudget,
 ) -> rustix::io::Result<u64> {
-    let pair = Pair { source: source.as_fd(), target: target.as_fd() };
+    let pair = CopyPair { source: source.as_fd(), target: target.as_fd() };
     let (began, mut octets, mut done) = (Instant::now(), budget.octets, 0);
     for _ in 0..budget.pieces {
         if done >= span.len || octets == 0 || (done > 0 && began.elapsed() >= budget.time) {
@@ -70,11 +70,13 @@ pub(crate) fn copy_span(
         }
         let rest = CopySpan { from: span.from + done, to: span.to + done, len: span.len - done };
         let (piece, copied) = match pair.next_piece(rest) {
-            Ok(piece @ Piece::Hole(len)) => (piece, pair.leave_hole(rest.to, len).map(|()| len)),
-            Ok(piece @ Piece::Data(len)) => {
+            Ok(piece @ CopyPiece::Hole(len)) => {
+                (piece, pair.leave_hole(rest.to, len).map(|()| len))
+            }
+            Ok(piece @ CopyPiece::Data(len)) => {
                 (piece, pair.copy_data(CopySpan { len: len.min(octets).min(STEP), ..rest }))
             }
-            Err(error) => (Piece::Data(0), Err(error)),
+            Err(error) => (CopyPiece::Data(0), Err(error)),
         };
         match copied {
             // The source was truncated meanwhile.
@@ -83,7 +85,7 @@ pub(crate) fn copy_span(
             Err(error) if done == 0 => return Err(error),
             Err(_) => break,
         }
-        if let (Piece::Data(_), Ok(count)) = (piece, copied) {
+        if let (CopyPiece::Data(_), Ok(count)) = (piece, copied) {
             octets = octets.saturating_sub(count);
             if budget.is_written_back {
                 // If writeback cannot be started, the COMMIT does all of it.
@@ -96,33 +98,33 @@ pub(crate) fn copy_span(
 
 /// Bytes of the source, stored or not.
 #[derive(Clone, Copy)]
-enum Piece {
+enum CopyPiece {
     Data(u64),
     Hole(u64),
 }
 
-struct Pair<'a> {
+struct CopyPair<'a> {
     source: BorrowedFd<'a>,
     target: BorrowedFd<'a>,
 }
 
-impl Pair<'_> {
+impl CopyPair<'_> {
     /// The piece at the front of a span. On file systems without holes all is data.
-    fn next_piece(&self, CopySpan { from, len, .. }: CopySpan) -> rustix::io::Result<Piece> {
+    fn next_piece(&self, CopySpan { from, len, .. }: CopySpan) -> rustix::io::Result<CopyPiece> {
         let data = match seek(self.source, SeekFrom::Data(from)) {
             Ok(place) => place.max(from),
             // No data up to the end of the file, which may have been truncated.
             Err(Errno::NXIO) => {
                 let size = u64::try_from(fstat(self.source)?.st_size).unwrap_or(0);
-                return Ok(Piece::Hole(len.min(size.saturating_sub(from))));
+                return Ok(CopyPiece::Hole(len.min(size.saturating_sub(from))));
             }
             Err(_) => from,
         };
         if data > from {
-            return Ok(Piece::Hole(len.min(data - from)));
+            return Ok(CopyPiece::Hole(len.min(data - from)));
         }
         let hole = seek(self.source, SeekFrom::Hole(from)).ok().filter(|place| *place > from);
-        Ok(Piece::Data(hole.map_or(len, |place| len.min(place - from))))
+        Ok(CopyPiece::Data(hole.map_or(len, |place| len.min(place - from))))
     }
 
     fn copy_data(&self, CopySpan { mut from, mut to, len }: CopySpan) -> rustix::io::Result<u64> {

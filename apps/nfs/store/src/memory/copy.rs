@@ -22,7 +22,7 @@ use super::{
     content::Content,
     handle::InodeId,
     space::BLOCK,
-    tree::{Body, Directory},
+    tree::{Directory, ObjectBody},
 };
 
 /// Progress of the copy.
@@ -143,13 +143,13 @@ impl Memory {
         parent: InodeId,
         path: &Path,
         kind: FileType,
-    ) -> Result<Body, StartError> {
+    ) -> Result<ObjectBody, StartError> {
         Ok(match kind {
-            FileType::RegularFile => Body::Regular(self.copy_content(copy, path)?),
-            FileType::Directory => Body::Directory(Directory::new(parent)),
-            FileType::Symlink => Body::Symlink(self.copy_target(path)?),
-            FileType::Fifo => Body::Fifo,
-            _ => Body::Socket,
+            FileType::RegularFile => ObjectBody::Regular(self.copy_content(copy, path)?),
+            FileType::Directory => ObjectBody::Directory(Directory::new(parent)),
+            FileType::Symlink => ObjectBody::Symlink(self.copy_target(path)?),
+            FileType::Fifo => ObjectBody::Fifo,
+            _ => ObjectBody::Socket,
         })
     }
 

@@ -58,7 +58,7 @@ use stag_protocol::{
     nfs::v3::{AttributeOctets, FileHandle, Status, Verifier},
     rpc::Gids,
 };
-use tree::{Body, Directory, Inode, Inodes, Meta};
+use tree::{Directory, Inode, Inodes, Meta, ObjectBody};
 
 /// Bytes of memory per object for the default limit on objects.
 const OCTETS_PER_INODE: usize = 4 << 10;
@@ -219,7 +219,7 @@ impl Memory {
         let itself = self.inodes.next().map_err(full)?;
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
         let meta = self.fresh_meta(export, 0o755, uid.as_raw(), gid.as_raw());
-        let body = Body::Directory(Directory::new(itself));
+        let body = ObjectBody::Directory(Directory::new(itself));
         let root = self
             .inodes
             .add(&self.handles, Inode::new(Meta { nlink: 2, ..meta }, body))

@@ -8,7 +8,7 @@ use super::{
     content::Content,
     handle::InodeId,
     space::Need,
-    tree::{Body, Directory, Inode, LINKS_MAX, Meta},
+    tree::{Directory, Inode, LINKS_MAX, Meta, ObjectBody},
 };
 use crate::{
     CreateMode, DeviceNode, Failed, FileTime, MadeObject, NameIn, NewAttributes, NewTime,
@@ -60,7 +60,7 @@ impl Memory {
                 CreateMode::Unchecked(set) | CreateMode::Guarded(set) => {
                     let mut content = Content::default();
                     content.set_size(checked_size(set.size.unwrap_or(0))?);
-                    self.add(parent, name, Body::Regular(content), set)?
+                    self.add(parent, name, ObjectBody::Regular(content), set)?
                 }
                 CreateMode::Exclusive { verifier, set } => {
                     let set = NewAttributes {
@@ -69,7 +69,8 @@ impl Memory {
                         mtime: NewTime::Keep,
                         ..*set
                     };
-                    let id = self.add(parent, name, Body::Regular(Content::default()), &set)?;
+                    let id =
+                        self.add(parent, name, ObjectBody::Regular(Content::default()), &set)?;
                     self.inodes.get_mut(id)?.meta.verifier = Some(*verifier);
                     id
                 }
@@ -109,7 +110,7 @@ impl Memory {
         if self.inodes.get(parent)?.meta.nlink >= LINKS_MAX {
             return Err(Status::MLink);
         }
-        self.add(parent, name, Body::Directory(Directory::new(parent)), set)
+        self.add(parent, name, ObjectBody::Directory(Directory::new(parent)), set)
     }
 
     pub(super) fn symlink_in(
@@ -129,7 +130,7 @@ impl Memory {
         let mut copy = self.space.take(target.len(), Need::Growth)?;
         copy.append(target).expect("the buffer was taken for as many");
         // RFC 1813 §3.3.10 [1813-65]: a symbolic link is never visible without its target
-        self.add(parent, name, Body::Symlink(copy.freeze()), set)
+        self.add(parent, name, ObjectBody::Symlink(copy.freeze()), set)
     }
 
     pub(super) fn mknod_in(
@@ -140,10 +141,10 @@ impl Memory {
         set: &NewAttributes,
     ) -> Result<InodeId, Status> {
         let body = match kind {
-            FileKind::Fifo => Body::Fifo,
-            FileKind::Socket => Body::Socket,
-            FileKind::Block => Body::Block(device),
-            FileKind::Character => Body::Character(device),
+            FileKind::Fifo => ObjectBody::Fifo,
+            FileKind::Socket => ObjectBody::Socket,
+            FileKind::Block => ObjectBody::Block(device),
+            FileKind::Character => ObjectBody::Character(device),
             // RFC 1813 §3.3.11 [1813-66]: a MKNOD of a file, directory or link gets NFS3ERR_BADTYPE
             FileKind::Regular | FileKind::Directory | FileKind::Symlink => {
                 return Err(Status::BadType);
@@ -179,17 +180,19 @@ impl Memory {
         &mut self,
         parent: InodeId,
         name: Name<'_>,
-        body: Body,
+        body: ObjectBody,
         set: &NewAttributes,
     ) -> Result<InodeId, Status> {
         let times = times(set)?;
         self.must_have_room_for_a_name()?;
         let above = self.inodes.get(parent)?.meta;
-        let is_directory = matches!(body, Body::Directory(_));
+        let is_directory = matches!(body, ObjectBody::Directory(_));
         let inherited = if is_directory { above.mode & 0o2000 } else { 0 };
         let mode = match body {
-            Body::Symlink(_) => 0o777,
-            Body::Directory(_) => set.masked_mode().unwrap_or(DIRECTORY_MODE) & 0o7777 | inherited,
+            ObjectBody::Symlink(_) => 0o777,
+            ObjectBody::Directory(_) => {
+                set.masked_mode().unwrap_or(DIRECTORY_MODE) & 0o7777 | inherited
+            }
             // RFC 1813 §3.3.8 [1813-63]: a new object has the attributes asked for
             _ => set.masked_mode().unwrap_or(FILE_MODE) & 0o7777,
         };
@@ -211,7 +214,7 @@ impl Memory {
 
     /// Puts a name in a directory and counts it.
     fn put_name(&mut self, directory: InodeId, name: Name<'_>, id: InodeId) -> Result<(), Status> {
-        let is_directory = matches!(self.inodes.get(id)?.body, Body::Directory(_));
+        let is_directory = matches!(self.inodes.get(id)?.body, ObjectBody::Directory(_));
         let now = self.now();
         let inode = self.inodes.get_mut(directory)?;
         let replaced = inode.directory_mut()?.put(name.octets(), id);
@@ -229,7 +232,7 @@ impl Memory {
         let id = inode.directory_mut()?.take(name.octets()).ok_or(Status::NoEnt)?;
         (inode.meta.mtime, inode.meta.ctime) = (now, now);
         self.names -= 1;
-        if matches!(self.inodes.get(id)?.body, Body::Directory(_)) {
+        if matches!(self.inodes.get(id)?.body, ObjectBody::Directory(_)) {
             self.inodes.get_mut(directory)?.meta.nlink -= 1;
         }
         Ok(id)
@@ -248,7 +251,7 @@ impl Memory {
         let inode = self.inodes.get_mut(id)?;
         inode.meta.ctime = now;
         inode.meta.nlink -= 1;
-        let is_directory = matches!(inode.body, Body::Directory(_));
+        let is_directory = matches!(inode.body, ObjectBody::Directory(_));
         if is_directory || (inode.meta.nlink == 0 && inode.meta.pins == 0) {
             self.forget(id);
         }
@@ -340,7 +343,7 @@ impl Memory {
         let now = self.now();
         let inode = self.inodes.get_mut(id)?;
         inode.meta.ctime = now;
-        if let Body::Directory(directory) = &mut inode.body {
+        if let ObjectBody::Directory(directory) = &mut inode.body {
             directory.above = target;
         }
         Ok(())
@@ -396,7 +399,7 @@ impl Memory {
     pub(super) fn apply(&mut self, id: InodeId, set: &NewAttributes) -> Result<(), Status> {
         let times = times(set)?;
         check_owner(set)?;
-        if set.mode.is_some() && matches!(self.inodes.get(id)?.body, Body::Symlink(_)) {
+        if set.mode.is_some() && matches!(self.inodes.get(id)?.body, ObjectBody::Symlink(_)) {
             return Err(Status::NotSupp); // A link has none.
         }
         if let Some(size) = set.size {

@@ -8,7 +8,7 @@ use stag_protocol::nfs::v3::{
 use super::{
     Intent, Memory,
     handle::InodeId,
-    tree::{Body, COOKIE_ABOVE, COOKIE_ITSELF, LINKS_MAX},
+    tree::{COOKIE_ABOVE, COOKIE_ITSELF, LINKS_MAX, ObjectBody},
 };
 use crate::{
     Caller, CommitDone, CreateMode, DeviceNode, Failed, FileAttributes, FileTime, FoundObject,
@@ -195,7 +195,7 @@ impl Procedures for Memory {
         let id = self.resolve(file, Intent::Look)?;
         let attributes = self.attributes(id)?;
         match &self.inodes.get(id)?.body {
-            Body::Symlink(target) => Ok(ReadlinkDone { target: target.clone(), attributes }),
+            ObjectBody::Symlink(target) => Ok(ReadlinkDone { target: target.clone(), attributes }),
             // RFC 1813 §3.3.5 [1813-32]: a READLINK of anything but a link gets NFS3ERR_INVAL
             _ => Err(Failed { status: Status::Inval, about: Some(attributes) }),
         }

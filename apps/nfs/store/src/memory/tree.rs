@@ -45,7 +45,7 @@ pub(super) struct Meta {
 
 /// Kind of an object, with the content of that kind.
 #[derive(Debug)]
-pub(super) enum Body {
+pub(super) enum ObjectBody {
     Regular(Content),
     Directory(Directory),
     /// Its target.
@@ -57,7 +57,7 @@ pub(super) enum Body {
     Character(DeviceNumber),
 }
 
-impl Body {
+impl ObjectBody {
     pub const fn kind(&self) -> FileKind {
         match self {
             Self::Regular(_) => FileKind::Regular,
@@ -84,14 +84,14 @@ impl Body {
 #[derive(Debug)]
 pub(super) struct Inode {
     pub meta: Meta,
-    pub body: Body,
+    pub body: ObjectBody,
     /// Most have none.
     pub xattrs: Option<Box<Xattrs>>,
 }
 
 impl Inode {
     /// Creates an inode without extended attributes.
-    pub const fn new(meta: Meta, body: Body) -> Self {
+    pub const fn new(meta: Meta, body: ObjectBody) -> Self {
         Self { meta, body, xattrs: None }
     }
 }
@@ -311,14 +311,17 @@ impl Inode {
     pub fn attributes(&self, id: InodeId, fsid: u64) -> FileAttributes {
         let meta = &self.meta;
         let (size, used) = match &self.body {
-            Body::Regular(content) => (content.size(), content.used()),
-            Body::Symlink(target) => (target.len() as u64, target.capacity() as u64),
+            ObjectBody::Regular(content) => (content.size(), content.used()),
+            ObjectBody::Symlink(target) => (target.len() as u64, target.capacity() as u64),
             // One unit for each entry, so that a client sees changes in the size.
-            Body::Directory(directory) => (32 * (2 + directory.len() as u64), 0),
-            Body::Fifo | Body::Socket | Body::Block(_) | Body::Character(_) => (0, 0),
+            ObjectBody::Directory(directory) => (32 * (2 + directory.len() as u64), 0),
+            ObjectBody::Fifo
+            | ObjectBody::Socket
+            | ObjectBody::Block(_)
+            | ObjectBody::Character(_) => (0, 0),
         };
         let device = match self.body {
-            Body::Block(device) | Body::Character(device) => device,
+            ObjectBody::Block(device) | ObjectBody::Character(device) => device,
             _ => DeviceNumber::default(),
         };
         FileAttributes {
@@ -344,7 +347,7 @@ impl Inode {
     /// # Errors
     /// [`Status::NotDir`].
     pub fn directory(&self) -> Result<&Directory, Status> {
-        if let Body::Directory(directory) = &self.body {
+        if let ObjectBody::Directory(directory) = &self.body {
             Ok(directory)
         } else {
             Err(Status::NotDir)
@@ -354,7 +357,7 @@ impl Inode {
     /// # Errors
     /// [`Status::NotDir`].
     pub fn directory_mut(&mut self) -> Result<&mut Directory, Status> {
-        if let Body::Directory(directory) = &mut self.body {
+        if let ObjectBody::Directory(directory) = &mut self.body {
             Ok(directory)
         } else {
             Err(Status::NotDir)
@@ -365,7 +368,7 @@ impl Inode {
     /// As [`Inode::content_mut`].
     pub fn content(&self) -> Result<&Content, Status> {
         match &self.body {
-            Body::Regular(content) => Ok(content),
+            ObjectBody::Regular(content) => Ok(content),
             other => Err(other.without_content()),
         }
     }
@@ -375,7 +378,7 @@ impl Inode {
     /// file.
     pub fn content_mut(&mut self) -> Result<&mut Content, Status> {
         match &mut self.body {
-            Body::Regular(content) => Ok(content),
+            ObjectBody::Regular(content) => Ok(content),
             other => Err(other.without_content()),
         }
     }

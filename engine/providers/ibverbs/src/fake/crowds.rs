@@ -17,7 +17,7 @@ fn config() -> Config {
     Config { grant: 4, calls_max: 4, peers: 2 * CROWD, ..Config::small() }
 }
 
-struct Beside {
+struct BesideCrowd {
     server: Shard<Ibverbs, Echo>,
     client: Shard<Ibverbs, Caller>,
     peer: PeerId,
@@ -25,7 +25,7 @@ struct Beside {
     called: u64,
 }
 
-impl Beside {
+impl BesideCrowd {
     /// A server on an adapter, and a client that is connected. From then on each system call takes
     /// 50 µs.
     fn new(adapter: Adapter, is_apart: bool) -> (Self, RdmaAddress) {
@@ -93,7 +93,7 @@ fn a_crowd_that_connects_and_leaves_costs_the_core_no_system_call_to_a_device() 
     let hard = |adapter: &Adapter| !["rxe", "siw"].contains(&adapter.name);
     for (adapter, way) in every_way().filter(|(adapter, _)| hard(adapter)) {
         let crowd = if adapter.shared_receives == 0 { 6 } else { CROWD };
-        let (mut beside, at) = Beside::new(adapter, way.is_apart);
+        let (mut beside, at) = BesideCrowd::new(adapter, way.is_apart);
         let mut ends: Vec<_> =
             (0..crowd).map(|_| calling_end(Through::Toward(at.0), way.is_apart)).collect();
         for end in &mut ends {

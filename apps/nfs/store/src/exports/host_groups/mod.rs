@@ -67,7 +67,7 @@ pub(crate) struct HostGroups {
 }
 
 /// A query to a name service: the groups of a user; none for an unknown user.
-pub(crate) type Ask = dyn Fn(u32) -> io::Result<Option<Vec<u32>>> + Send;
+pub(crate) type GroupQuery = dyn Fn(u32) -> io::Result<Option<Vec<u32>>> + Send;
 
 /// One answer: none for a user unknown to the host.
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +126,7 @@ impl GroupBook {
     }
 
     /// The same with another name service and round length.
-    pub fn asking(ask: Box<Ask>, round: Duration) -> io::Result<Self> {
+    pub fn asking(ask: Box<GroupQuery>, round: Duration) -> io::Result<Self> {
         let known = Arc::new(Known::default());
         let (sender, asked) = sync_channel(ASKED_MAX);
         let of_thread = Arc::downgrade(&known);
@@ -179,7 +179,7 @@ impl GroupBook {
 }
 
 /// Answers queries until no store is left.
-fn answer(known: &Weak<Known>, asked: &Receiver<u32>, ask: &Ask, length: Duration) {
+fn answer(known: &Weak<Known>, asked: &Receiver<u32>, ask: &GroupQuery, length: Duration) {
     let (mut end, mut said) = (Instant::now() + length, None::<Instant>);
     loop {
         let next = asked.recv_timeout(end.saturating_duration_since(Instant::now()));
@@ -229,7 +229,7 @@ fn make_room<T>(users: &mut HashMap<u32, T>, max: usize, is_known: impl Fn(&T) -
     }
 }
 
-fn groups(ask: &Ask, uid: u32) -> io::Result<Option<HostGroups>> {
+fn groups(ask: &GroupQuery, uid: u32) -> io::Result<Option<HostGroups>> {
     let Some(groups) = ask(uid)? else { return Ok(None) };
     let all = GroupList::keep(groups.iter().copied());
     let not_root = GroupList::keep(groups.iter().copied().filter(|group| *group != 0));
