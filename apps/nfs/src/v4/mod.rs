@@ -162,7 +162,7 @@ pub(crate) struct Nfs4 {
     suspended: SuspendedCompounds,
     changes: ChangesInFlight,
     /// Memory of unused replay logs.
-    journals: Vec<Vec<Answered>>,
+    replay_logs: Vec<Vec<Answered>>,
     /// Lists for replies with several items.
     item_lists: ItemLists,
     recovery: Recovery,
@@ -210,7 +210,7 @@ impl Nfs4 {
             callbacks: Callbacks::default(),
             suspended: SuspendedCompounds::new(),
             changes: ChangesInFlight::new(S::MAY_WAIT),
-            journals: Vec::new(),
+            replay_logs: Vec::new(),
             item_lists: ItemLists::default(),
             recovery: Recovery::default(),
             delegated: DelegatedExports::default(),

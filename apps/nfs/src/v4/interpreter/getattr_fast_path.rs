@@ -92,7 +92,7 @@ impl Nfs4 {
         };
         let at = ShardPeer { shard: OWN, peer: call.peer };
         if self.link.is_some() && self.sessions.is_bound(&short.sequence.session, at) {
-            self.note_way(&short.sequence.session, OWN, false);
+            self.note_arrival(&short.sequence.session, OWN, false);
         }
         let session = self.sessions.pass(&short.sequence, &facts, REPLY_LEN_MAX, at)?;
         self.tally.compounds += 1;

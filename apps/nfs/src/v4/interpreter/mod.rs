@@ -184,7 +184,7 @@ impl Nfs4 {
     /// A replay log for operations of a compound, in a store whose calls may wait.
     fn replay_log<S: Store>(&mut self) -> ReplayLog {
         if S::MAY_WAIT {
-            ReplayLog::in_memory_of(self.journals.pop().unwrap_or_default())
+            ReplayLog::in_memory_of(self.replay_logs.pop().unwrap_or_default())
         } else {
             ReplayLog::default()
         }
@@ -233,7 +233,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
             let step = Step { place: self.compound.progress.count, left: operations.left(), facts };
             let before = self.compound.reply.len();
             let place = S::MAY_WAIT.then_some(self.compound.place);
-            self.fill_journal(self.compound.progress.count);
+            self.fill_replay_log(self.compound.progress.count);
             let (operation, mut done) = match (next, flow) {
                 (Err(OperationFault { operation, status }), _) => {
                     (operation, Err(OpExit::Fail(status)))
@@ -311,7 +311,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
             let begun = self.begun();
             self.take_back(self.compound.progress.count);
             if S::MAY_WAIT {
-                self.nfs4.journals.push(self.compound.replay_log.into_memory());
+                self.nfs4.replay_logs.push(self.compound.replay_log.into_memory());
             }
             return CompoundOutcome::NeedsHome(begun);
         }
@@ -331,7 +331,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         }
         if S::MAY_WAIT {
             self.drop_pin();
-            self.nfs4.journals.push(self.compound.replay_log.into_memory());
+            self.nfs4.replay_logs.push(self.compound.replay_log.into_memory());
         }
         match (end, held) {
             (RunEnd::Over, None) if is_kept && is_own => {
@@ -400,7 +400,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         }
         self.check_room(request)?;
         op::carry_out(self, request)?;
-        if is_measured_behind(request) {
+        if is_measured_after(request) {
             self.check_len(self.reply_len().saturating_add(FAILURE_LEN))?;
         }
         // The operations after PUTFH check the handle; here there are none.
@@ -413,7 +413,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     /// Looks for room for the results of an operation before it runs (RFC 8881 §2.10.6.4).
     fn check_room(&mut self, request: &Request<'_>) -> OpResult {
         let longest = request.reply_len_max(&LIMITS).saturating_add(2 * FAILURE_LEN);
-        if !is_measured_behind(request) {
+        if !is_measured_after(request) {
             self.check_len(self.reply_len().saturating_add(longest))?;
         }
         let here = if is_apart(request) { 64 } else { longest };
@@ -437,6 +437,6 @@ impl<S: Store> CompoundContext<'_, '_, S> {
 
 /// Returns true if the results of an operation are measured after it has run: it changes nothing,
 /// and its results are nearly always much shorter than the maximum.
-const fn is_measured_behind(request: &Request<'_>) -> bool {
+const fn is_measured_after(request: &Request<'_>) -> bool {
     matches!(request, Request::GetXattr(_) | Request::ListXattrs(_))
 }

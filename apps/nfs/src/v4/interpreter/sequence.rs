@@ -33,7 +33,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
                 self.nfs4.renew_lease(&slot, self.cx.now());
                 if self.nfs4.link.is_some() {
                     let takes_loans = self.shard_context.takes_loans;
-                    self.nfs4.note_way(&slot.session, self.compound.source.shard, takes_loans);
+                    self.nfs4.note_arrival(&slot.session, self.compound.source.shard, takes_loans);
                 }
                 if self.shard_context.placement == Placement::Begin {
                     return Ok(SequenceOutcome::NeedsHome);

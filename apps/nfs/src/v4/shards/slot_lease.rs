@@ -185,7 +185,7 @@ impl Nfs4 {
     }
 
     /// Notes that a request of a session began here that came over a connection of this shard.
-    pub(in crate::v4) fn note_way(&mut self, id: &SessionId, shard: u16, takes_loans: bool) {
+    pub(in crate::v4) fn note_arrival(&mut self, id: &SessionId, shard: u16, takes_loans: bool) {
         let (Some(link), Some(session)) = (&mut self.link, self.sessions.get_mut(id)) else {
             return;
         };

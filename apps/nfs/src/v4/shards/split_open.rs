@@ -141,7 +141,7 @@ impl ArrivalEnd {
 impl<S: Store> CompoundContext<'_, '_, S> {
     /// Fills the replay log of the next operation, if the store was asked for it.
     #[inline]
-    pub(in crate::v4) fn fill_journal(&mut self, place: u32) {
+    pub(in crate::v4) fn fill_replay_log(&mut self, place: u32) {
         if let Some(asked) = self.shard_context.asked.filter(|asked| asked.part.place == place) {
             self.compound.replay_log.fill(&asked.outcomes, asked.pinned.take());
         }
