@@ -8,9 +8,9 @@
 //! | `session.rs` | the store as a helper has it: callers, handles, errors |
 //! | `content.rs`, `shared_sync.rs` | READ, WRITE, COMMIT |
 //! | `names.rs`, `create.rs` | procedures on names |
-//! | `pins.rs` | procedures that only version 4 has |
 //! | `attributes.rs`, `rights.rs`, `acl.rs` | attributes, and who may |
 //! | `procedures.rs` | the procedures of NFS, each by one of the parts |
+//! | `procedures4.rs` | the procedures that only version 4 has, and pinned files |
 //!
 //! **A handle** is an inode number and a snapshot with a tag (`crate::exports::handle`): Ceph never
 //! reuses a number, and any gateway finds a file by it. Only the tag confines clients: libcephfs
@@ -34,8 +34,8 @@ mod create;
 mod held;
 mod life;
 mod names;
-mod pins;
 mod procedures;
+mod procedures4;
 mod rights;
 mod session;
 mod shared_sync;
@@ -55,7 +55,7 @@ use crate::{
     start_error::StartError,
 };
 use life::{MountLife, MountRecipe};
-use pins::CephPins;
+use procedures4::CephPins;
 pub(crate) use session::CephSession;
 use stag_ceph::{Library, SpaceUse};
 use stag_protocol::nfs::v3::{FileHandle, Verifier};

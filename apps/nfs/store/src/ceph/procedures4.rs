@@ -1,6 +1,6 @@
-//! Files that outlive their last name (`Procedures4::pin`), and the other version 4 procedures that
-//! Ceph supports. Without native support, SEEK reports data everywhere, and there is no ALLOCATE,
-//! COPY, CLONE and no extended attribute.
+//! Version 4 procedures on a file system of Ceph, and the files that outlive their last name
+//! (`Procedures4::pin`). Without native support, SEEK reports data everywhere, and there is no
+//! ALLOCATE, COPY, CLONE and no extended attribute.
 
 use super::{
     CephShared,
