@@ -4,11 +4,11 @@ pub(in crate::v4) mod association;
 pub(in crate::v4) mod changes_in_flight;
 pub(in crate::v4) mod counters;
 pub(in crate::v4) mod filehandle;
-pub(in crate::v4) mod placement;
 pub(in crate::v4) mod position;
 pub(in crate::v4) mod pseudo_fs;
 pub(in crate::v4) mod replay_log;
 pub(in crate::v4) mod saved_arguments;
+pub(in crate::v4) mod shard_context;
 pub(in crate::v4) mod state_calls;
 pub(in crate::v4) mod status;
 pub(in crate::v4) mod store_calls;
@@ -18,7 +18,7 @@ use crate::{
     data_counts::DataCounts,
     reply::ReplyWriter,
     requester::{BufferLimits, CallSource, Requester, ShardPeer},
-    v4::context::placement::ShardFacts,
+    v4::context::shard_context::ShardFacts,
 };
 use stag_engine::{Cx, ItemsFull, Pulled, Time};
 use stag_protocol::{
@@ -34,9 +34,9 @@ use super::{
     session::{Principal, SequenceFacts, SlotInUse},
 };
 use filehandle::Node;
-use placement::ShardContext;
 use replay_log::ReplayLog;
 use saved_arguments::SavedArguments;
+use shard_context::ShardContext;
 use stag_nfs_store::{Caller, Failed, ReadTicket, Store};
 
 /// Reason for which an operation does not return NFS4_OK.

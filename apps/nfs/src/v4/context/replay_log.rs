@@ -18,7 +18,7 @@ use stag_engine::Time;
 use stag_pools::Extent;
 use stag_protocol::nfs::v3::FileHandle;
 
-use super::{OpExit, changes_in_flight::OwnChanges, placement::HomeCall};
+use super::{OpExit, changes_in_flight::OwnChanges, shard_context::HomeCall};
 use stag_nfs_store::{Answered, Brought, StoreOutcome, StoreRequest};
 use stag_nfs4_state::{ChangeAndSize, StateKey};
 

@@ -2,9 +2,9 @@
 
 use super::{
     CompoundContext, OpExit, OpResult,
-    placement::Placement,
     replay_log::{HolderCall, StoreWait, WaitFor},
     saved_arguments::SavedArguments,
+    shard_context::Placement,
     state_calls::file_id,
 };
 use std::time::Duration;
@@ -223,7 +223,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
             return Ok(None);
         }
         if self.nfs4.borrowed.is_some() {
-            // For an object that the arguments refer to, the filter was asked before (`placement`).
+            // For an object that the arguments refer to, `shards::placement` has asked the filter.
             return match self.compound.shard_facts.looks_up {
                 true => self.check_beside(object).map(|()| None),
                 false => Ok(None),

@@ -25,9 +25,9 @@ use super::{
     context::{
         CompoundContext, Filehandles, OpExit, OpResult, WaitMeans,
         filehandle::Node,
-        placement::{Placement, ShardContext, is_apart},
         position::Step,
         replay_log::{ReplayLog, WaitFor},
+        shard_context::{Placement, ShardContext, is_apart},
     },
     op,
     recovery::grace::HeldReply,

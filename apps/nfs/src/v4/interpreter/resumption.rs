@@ -18,7 +18,7 @@ use crate::{
         Nfs4,
         context::{
             CompoundContext, OpResult, WaitMeans,
-            placement::{ForwardedReply, ShardContext},
+            shard_context::{ForwardedReply, ShardContext},
         },
     },
 };

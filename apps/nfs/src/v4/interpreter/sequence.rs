@@ -8,7 +8,7 @@ use stag_protocol::{
 
 use super::SequenceOutcome;
 use crate::v4::{
-    context::{CompoundContext, OpResult, placement::Placement},
+    context::{CompoundContext, OpResult, shard_context::Placement},
     session::{SequenceFacts, SlotVerdict},
 };
 

@@ -16,8 +16,8 @@ use crate::{
         CompoundOutcome, Nfs4, WaitFor,
         context::{
             CompoundContext, CompoundState,
-            placement::{FORWARDED_MAX, PendingAtHome},
             saved_arguments::SavedArguments,
+            shard_context::{FORWARDED_MAX, PendingAtHome},
         },
         session::SlotInUse,
     },

@@ -39,7 +39,7 @@ use super::{
 use crate::{
     requester::{CallSource, Requester, ShardPeer},
     v4::{
-        context::{placement::FORWARDED_MAX, state_calls::file_id},
+        context::{shard_context::FORWARDED_MAX, state_calls::file_id},
         interpreter::CallFacts,
         session::{BegunSlot, CertificateNames, UsedSlots},
         v3_conflicts::ConflictQuery,

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     requester::{OWN, Requester, ShardPeer},
-    v4::{Nfs4, callbacks::call_over, context::placement::ForwardedReply},
+    v4::{Nfs4, callbacks::call_over, context::shard_context::ForwardedReply},
 };
 
 impl Nfs4 {

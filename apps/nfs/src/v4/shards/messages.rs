@@ -3,7 +3,7 @@
 use crate::{
     requester::{CallSource, Requester, ShardPeer},
     v4::{
-        context::placement::{FORWARDED_MAX, ForwardedReply, HomeRequest},
+        context::shard_context::{FORWARDED_MAX, ForwardedReply, HomeRequest},
         interpreter::CallFacts,
         session::{BegunSlot, CertificateNames, LeasedSession, Origins, UsedSlots},
         v3_conflicts::ConflictQuery,

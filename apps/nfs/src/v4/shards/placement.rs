@@ -7,7 +7,7 @@ use crate::{
         Nfs4, Placement, ShardContext,
         context::{
             filehandle::Node,
-            placement::{OpenAtHome, ShardFacts, is_apart},
+            shard_context::{OpenAtHome, ShardFacts, is_apart},
             state_calls::file_id,
         },
         op::HOLDER_KNOWS,

@@ -23,8 +23,8 @@ use crate::{
         context::{
             CompoundContext, CompoundState, OpExit, OpResult,
             filehandle::Node,
-            placement::{ForwardedReply, HomeCall, HomeRequest, PendingAtHome},
             replay_log::WaitFor,
+            shard_context::{ForwardedReply, HomeCall, HomeRequest, PendingAtHome},
         },
         interpreter::{
             CallFacts,

@@ -1,5 +1,6 @@
-//! The shard on which operations of a compound are executed: facts that the interpreter and the
-//! code of several shards exchange. The latter decides.
+//! Relation of a compound to other shards: the part of it that this shard executes, and the data
+//! that the interpreter and the code of several shards exchange. `shards::placement` decides which
+//! part that is.
 
 use std::cell::Cell;
 
