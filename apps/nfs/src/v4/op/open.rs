@@ -450,7 +450,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     /// NFS4ERR_DELAY when a table is full, or when the OPEN may have to wait and cannot.
     fn await_place(&mut self, args: &Open4Args<'_>) -> OpResult {
         // The file may be created already. For OPENs on other shards the home reports in advance if
-        // there is room (`slot_lease`), and that they can wait was checked, too.
+        // there is room (`shards::slot_lease`), and that they can wait was checked, too.
         if self.compound.replay_log.knows_next() || self.nfs4.borrowed.is_some() {
             return Ok(());
         }

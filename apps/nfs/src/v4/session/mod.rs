@@ -25,7 +25,7 @@ pub(in crate::v4) mod incarnations;
 mod of_client;
 pub(in crate::v4) mod reply_data;
 mod request;
-pub(super) mod slot_lease;
+pub(super) mod slot_owner;
 mod table;
 
 pub(super) use back::{BackChannel, Callback};

@@ -7,8 +7,8 @@ use stag_protocol::nfs::v4::{
 
 use crate::requester::ShardPeer;
 
-pub(in crate::v4) use super::slot_lease::{ArrivalHistory, SlotOwner};
-pub(crate) use super::slot_lease::{BegunSlot, LeasedSession, UsedSlots};
+pub(in crate::v4) use super::slot_owner::{ArrivalHistory, SlotOwner};
+pub(crate) use super::slot_owner::{BegunSlot, LeasedSession, UsedSlots};
 use super::{
     BackChannel, BoundPeers, CELL_LEN, NameFacts, NameKey, Origins, Principal, ReplyCells,
     SESSIONS, SLOTS, SequenceFacts, SessionsOfClients, SlotInUse, SlotVerdict, digest::digest,

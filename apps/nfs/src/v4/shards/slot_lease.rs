@@ -1,4 +1,4 @@
-//! Lending of sessions by the home to the shards on which they were created (`session`'s loans).
+//! Lending of sessions to the shards on which they were created (`session::slot_owner`).
 //!
 //! A shard with a session's slots checks its requests and keeps its replies. It executes compounds
 //! that look at objects or change names or attributes and need no state, and ones that read and

@@ -1,7 +1,8 @@
-//! Sessions whose slots are lent to another shard. The home lends the slots of a session to the
-//! shard that it was created on: that shard checks its requests, keeps its replies, and executes
-//! compounds that need no state. The home keeps the rest of the session, and gets the slots back
-//! when a request arrives another way.
+//! The shard that has the slots of a session ([`SlotOwner`]). The home lends them to the shard on
+//! which the session was created: that shard checks its requests, keeps its replies, and executes
+//! compounds that need no state. The home keeps the rest of the session, and recalls the slots when
+//! a request arrives over another shard. `shards::slot_lease` decides when slots are lent and
+//! returned.
 
 use stag_protocol::nfs::v4::{
     ChannelAttributes, SequenceArgs, SequenceOk, SessionId, Status4,
