@@ -7,7 +7,7 @@
 use stag_engine::{Answer, Cx, Pulled, config};
 use stag_protocol::{nfs::v3::Call, rpc::CallHeader};
 
-use super::{Gateway, NoMessage, admission::Started};
+use super::{Gateway, NoMessage, start_call::Started};
 use crate::{
     pending::call::{CallMemories, PendingCall},
     reply::ReplyWriter,

@@ -10,8 +10,8 @@ use stag_protocol::{
 
 use super::{
     CallTarget, Gateway, NoMessage,
-    admission::Started,
     inline_reply::{conclude_short, write_header},
+    start_call::Started,
 };
 use crate::{
     pending::{

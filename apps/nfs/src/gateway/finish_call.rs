@@ -3,11 +3,11 @@
 //!
 //! **Patience.** NFS3ERR_JUKEBOX says that nothing was done and that the caller may ask again. A
 //! call that the store refuses gets it at once. A call that has not started gets it after
-//! [`UNSTARTED_MAX`], while in the store's queue or waiting for a ticket (`admission`). A call that
-//! has started and changes nothing gets it after [`HARMLESS_MAX`]; its result is discarded when it
-//! comes. A call that changes something is answered when the store answers, however long that
-//! takes: otherwise its client would send a new call with another XID, and find the change of the
-//! first one made, or be overtaken by it.
+//! [`UNSTARTED_MAX`], while in the store's queue or waiting for a ticket (`pending::admission`). A
+//! call that has started and changes nothing gets it after [`HARMLESS_MAX`]; its result is
+//! discarded when it comes. A call that changes something is answered when the store answers,
+//! however long that takes: otherwise its client would send a new call with another XID, and find
+//! the change of the first one made, or be overtaken by it.
 
 use std::time::Duration;
 

@@ -23,7 +23,6 @@ use stag_protocol::{
     rpc::{Accepted, CallHeader, ReplyHeader},
 };
 
-mod admission;
 mod begin_call;
 mod compounds;
 pub(crate) mod connection_policy;
@@ -33,6 +32,7 @@ mod inline_reply;
 mod mounts;
 mod peers;
 mod shards;
+mod start_call;
 
 use crate::{
     mount::list::MountList,

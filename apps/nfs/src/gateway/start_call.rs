@@ -1,5 +1,5 @@
-//! Start of calls in the store, and calls that wait for a place
-//! ([`AdmissionQueue`](crate::pending::admission)).
+//! Start of calls in the store: each is handed to it at once, or waits in the
+//! [`AdmissionQueue`](crate::pending::admission) for a ticket and memory, or is refused.
 
 use stag_engine::{Answer, Cx};
 use stag_pools::Extent;
