@@ -1,6 +1,7 @@
-//! Programs of this host that use the files of exports beside clients: they see clients' locks
-//! ([`export_locks`]), and take delegations away ([`watched_files`]).
+//! Programs of this host that use the files of exports alongside the clients: each side sees the
+//! other's locks ([`shown_locks`]), and the programs' changes recall delegations
+//! ([`watched_files`]).
 
 pub(in crate::v4) mod delegated_exports;
-pub(in crate::v4) mod export_locks;
+pub(in crate::v4) mod shown_locks;
 pub(in crate::v4) mod watched_files;

@@ -16,7 +16,7 @@ use crate::v4::{
         CompoundContext, OpExit, OpResult,
         state_calls::{StateRefusal, file_id},
     },
-    local::export_locks::LockRefused,
+    local::shown_locks::LockRefused,
 };
 use stag_nfs_store::{LocalLock, Store};
 use stag_nfs4_state::{DeniedLock, LockRequest, LockTestRequest, LockerRef, UnlockRequest};

@@ -1,6 +1,14 @@
-//! Clients' locks as local programs see them: the store has the strongest lock that clients have on
-//! each octet (`Store::show_lock`). It is updated before a client is granted a lock, and after a
-//! lock is released.
+//! Byte-range locks of clients and of local programs on the same files (RFC 8881 §9).
+//!
+//! **Clients' locks, as local programs see them.** The store has the strongest lock that clients
+//! have on each octet (`Store::show_lock`). It is updated before a client is granted a lock, and
+//! after a range is *weakened*: a lock in it was released or replaced by a weaker one, or a lock
+//! was shown that the client did not get. `show_weakened` then shows the locks that remain.
+//!
+//! **Local programs' locks, as clients see them.** A LOCK or LOCKT that conflicts with one is
+//! refused with NFS4ERR_DENIED. The kernel does not report when the range is free, so
+//! `tend_local_waiters` looks once a second, and notifies clients that wait for it
+//! (CB_NOTIFY_LOCK).
 
 use stag_engine::Time;
 use stag_protocol::nfs::{
