@@ -2,12 +2,13 @@
 //!
 //! A call without chunks and a reply that fits inline take the short path (`short`), one with one
 //! chunk of one segment that of `one_chunk`. `calls` handles all other calls, `pull` their Read
-//! chunks, and `chunked` sends all other replies; `answers` chooses the path of a reply. Calls and
-//! replies that lack memory or room wait in `line` and `deferred`.
+//! chunks, and `any_form` sends all other replies. `answers` tries the short path of a reply, and
+//! `any_form` that of `one_chunk`. Calls and replies that lack memory or room wait in `line` and
+//! `deferred`.
 
 mod answers;
+mod any_form;
 mod calls;
-mod chunked;
 mod deferred;
 mod errors;
 mod line;

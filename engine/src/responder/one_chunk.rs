@@ -1,7 +1,7 @@
 //! Calls with one chunk of one segment, as of NFS READ and WRITE, and their replies: most calls
-//! that are not short. A fast path with the same effect as `chunked`.
+//! that are not short. A fast path with the same effect as `any_form`.
 
-use super::chunked::{AnsweredCall, WrittenReply, push_all};
+use super::any_form::{AnsweredCall, WrittenReply, push_all};
 use crate::{
     app::{Answer, App},
     bulk::Bulk,
