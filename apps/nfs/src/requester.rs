@@ -74,7 +74,7 @@ impl BufferLimits {
         Self([medium / 4, large / 4])
     }
 
-    /// Returns true if `more` medium and large buffers may be held in addition to `admission`.
+    /// Returns true if `more` medium and large buffers may be held in addition to `held`.
     pub(crate) fn allow(self, held: [usize; 2], more: [usize; 2]) -> bool {
         let sums = held.iter().zip(more).map(|(held, more)| held + more);
         more == [0; 2] || sums.zip(self.0).all(|(sum, limit)| sum <= limit)

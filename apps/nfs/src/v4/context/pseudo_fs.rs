@@ -96,8 +96,7 @@ pub(in crate::v4) struct PseudoTree {
 }
 
 impl PseudoTree {
-    /// A tree of these exports, made `made` seconds after 1970 from edition `export_locks` of the
-    /// exports.
+    /// A tree of these exports, made `made` seconds after 1970 from edition `shown` of the exports.
     ///
     /// An export whose name is beneath that of another one is left out: the path to it leads
     /// through files of the other.

@@ -282,7 +282,7 @@ impl SuspendedCompounds {
     }
 }
 
-/// Returns true if a host that has `admission` places may have one more: each host leaves places to
+/// Returns true if a host that has `held` places may have one more: each host leaves places to
 /// others, as in the [tables of state](stag_nfs4_state).
 const fn has_share(held: usize, free: usize) -> bool {
     held < free

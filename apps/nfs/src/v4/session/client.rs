@@ -132,7 +132,7 @@ struct HostPlaces {
     slots: usize,
 }
 
-/// Returns true if a host with `admission` places may have one more. The table has `all` of them,
+/// Returns true if a host with `held` places may have one more. The table has `all` of them,
 /// and `used` are taken. A host has a share while three times its own places are fewer than are
 /// free: one host takes a quarter at most, and any number of hosts leave places to a newcomer.
 const fn has_share(held: usize, used: usize, all: usize) -> bool {

@@ -1,8 +1,9 @@
 //! The open files of a shard: a fixed number of slots, looked up by inode.
 //!
 //! While a file is open here its inode number cannot be reused, so a handle with another birth time
-//! is stale. Unused files are closed (`idle`). A clock hand finds the slot to reuse: a file used
-//! since the hand passed is spared once, and one with unstable data until nothing else is left.
+//! is stale. Unused files are closed (`eviction`). A clock hand finds the slot to reuse: a file
+//! used since the hand passed is spared once, and one with unstable data until nothing else is
+//! left.
 
 use core::cell::Cell;
 use std::{

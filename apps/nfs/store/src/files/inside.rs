@@ -7,7 +7,7 @@
 //!
 //! - in each call that changes something or looks up a name, before it does;
 //! - in each other call, when the file's ctime differs, since renaming a file sets it;
-//! - in other calls on the file, once per step of the search for idle files (`idle`, 16 ms), in
+//! - in other calls on the file, once per step of the search for idle files (`eviction`, 16 ms), in
 //!   case a directory above was moved.
 //!
 //! **A file opened by its kernel handle** may have no path in the kernel's memory, and with several
