@@ -21,10 +21,11 @@
 //! NFS3ERR_NOENT and a CREATE GUARDED NFS3ERR_EXIST, as with every version 3 server whose cache is
 //! volatile.
 //!
-//! **With several shards** a client's replies are where its calls are: `slot_owners`. A call that
-//! arrives elsewhere waits until they are moved, however long that takes: the shard that has them
-//! may be blocked in its file system by the very same call. A waiting call is dropped when its
-//! connection ends, and never executed unseen.
+//! **With several shards** a client's replies are where its calls are (`owners`). They move with
+//! those of its *slot*, which here is a group of clients, not a slot of a session of version 4. A
+//! call that arrives elsewhere waits until they are moved, however long that takes: the shard that
+//! has them may be blocked in its file system by the very same call. A waiting call is dropped when
+//! its connection ends, and never executed unseen.
 
 mod cache;
 mod key;
