@@ -1,5 +1,6 @@
 //! Calls that waited, at their end: answered when the store or a disk completes them, or when they
-//! have waited long enough.
+//! have waited long enough. READs of version 3 that the shard executes itself also begin here
+//! (`read`): one whose data a disk has to supply is deferred, and resumed by `resume_reads`.
 //!
 //! **Patience.** NFS3ERR_JUKEBOX says that nothing was done and that the caller may ask again. A
 //! call that the store refuses gets it at once. A call that has not started gets it after

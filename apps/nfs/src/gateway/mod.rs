@@ -1,13 +1,27 @@
-//! The gateway: the app that answers MOUNT version 3 and NFS version 3 (RFC 1813) from a store,
-//! over any transport.
+//! The gateway: the app that answers MOUNT 3, NFS 3 (RFC 1813), 4.1 (RFC 8881) and 4.2 (RFC 7862)
+//! from a store, over any transport.
 //!
-//! Between two calls it keeps only its counters and the replies that a client may ask for again
-//! ([`crate::reply_cache`]). Each call is answered before the next one is looked at, with three
-//! exceptions: the replies of its client are still on another shard, a disk has to supply the data
-//! of a READ ([`stag_nfs_store::helpers`]), or the call waits for the store (`begin_call`). Small
-//! results of procedures that change nothing are written in place in the send buffer. For any other
-//! reply, the message is reserved before the procedure runs, so that every change made can be
-//! answered.
+//! Each call is answered before the next one is looked at, unless
+//!
+//! - the replies of its client are still on another shard ([`crate::reply_cache`]),
+//! - a disk has to supply the data of a READ ([`stag_nfs_store::helpers`]),
+//! - the store executes it elsewhere (`begin_call`),
+//! - it is a compound that waits for one of these, or for delegations, a client record, its turn or
+//!   another shard (`compounds`),
+//! - the home shard has to execute it, or to judge a call of version 3 (`shards`).
+//!
+//! Small results that change nothing are written in place in the send buffer. A procedure that
+//! changes something runs only once the message of its reply is reserved, so that every change made
+//! can be answered.
+//!
+//! | file | what |
+//! |---|---|
+//! | `dispatch.rs`, `mounts.rs` | the procedure and the caller of a call; calls of MOUNT |
+//! | `inline_reply.rs` | replies written in place |
+//! | `begin_call.rs`, `start_call.rs`, `finish_call.rs` | calls that wait, until their replies |
+//! | `compounds.rs` | NULL and COMPOUND of version 4, and the events that compounds wait for |
+//! | `shards.rs` | version 4 on several shards |
+//! | `peers.rs`, `connection_policy.rs` | connected peers, and the operator's rules for them |
 
 use std::sync::Arc;
 
