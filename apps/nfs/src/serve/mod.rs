@@ -1,5 +1,13 @@
 //! A server's shards: each is built on its core, reports its resources, and runs until it is asked
 //! to stop.
+//!
+//! | file | what |
+//! |---|---|
+//! | `shard.rs` | one shard on its core, with its store |
+//! | `sizes.rs` | a shard's tables, buffers and time limits |
+//! | `records.rs` | client records at the start |
+//! | `logged.rs` | an app around the gateway that logs connections |
+//! | `kernel_tls.rs` | kernel TLS for RPC over TCP |
 
 mod kernel_tls;
 mod logged;

@@ -1,14 +1,15 @@
 //! NFS versions 4.1 and 4.2 (RFC 8881, RFC 7862). The gateway calls `Nfs4` with each COMPOUND.
 //!
-//! Rooms from the top down; an import goes downwards only, and a test holds that (`tests/tidy`):
+//! Its folders are layers, from the top down; an import goes downwards only, and a test checks that
+//! (`tests/tidy`):
 //!
-//! | room | what |
+//! | layer | what |
 //! |---|---|
 //! | `shards` | the home shard, which has all clients, and the shards of their connections |
 //! | `interpreter` | executes the operations of a compound in turn; suspends and resumes it |
 //! | `op` | one file for each operation |
 //! | `v3_conflicts` | calls of version 3 against opens and delegations |
-//! | `local` | programs of this host beside the clients |
+//! | `local` | programs of this host that use the files alongside the clients |
 //! | `attributes` | attributes of objects, to emit and to set |
 //! | `callbacks` | calls to clients over their back channels |
 //! | `context` | execution state of one compound, its calls to the store and to the state |

@@ -1,4 +1,17 @@
 //! A running compound: its filehandles, caller, session and reply (RFC 8881 §16.2.3).
+//!
+//! | file | what |
+//! |---|---|
+//! | [`filehandle`], [`pseudo_fs`] | objects of filehandles; the directories that lead to exports |
+//! | [`position`] | positions at which operations may appear |
+//! | [`association`] | connections that may use a client's sessions and record |
+//! | [`store_calls`], [`state_calls`] | calls of operations to the store, and to the state tables |
+//! | [`status`] | statuses of the store in version 4 |
+//! | [`waiting`], [`replay_log`] | operations that wait, and the answers that they had before |
+//! | [`saved_arguments`] | arguments that outlive their message |
+//! | [`changes_in_flight`] | pending changes, during which their files are not delegated |
+//! | [`shard_context`] | the part that this shard executes, and the data for another shard |
+//! | [`counters`] | counters of version 4 |
 
 pub(in crate::v4) mod association;
 pub(in crate::v4) mod changes_in_flight;

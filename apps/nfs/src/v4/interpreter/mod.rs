@@ -1,6 +1,13 @@
 //! COMPOUND (RFC 8881 §16.2): operations are parsed and executed one after the other, their results
 //! appended to the reply, until one fails. An operation that has to wait suspends its compound
 //! (`suspended`), and runs again after the event that it waits for (`replay_log`).
+//!
+//! | file | what |
+//! |---|---|
+//! | [`sequence`] | SEQUENCE: a new request, a retry, or one begun by another shard |
+//! | [`suspended`] | the table of suspended compounds |
+//! | [`resumption`] | resumes them; a retry takes the place of the former caller |
+//! | [`getattr_fast_path`] | the most frequent compounds, answered without the interpreter |
 
 pub(in crate::v4) mod getattr_fast_path;
 pub(in crate::v4) mod resumption;

@@ -13,6 +13,17 @@
 //! A host is an address, or a certificate. It gets a place while three times its own places are
 //! fewer than are free: the more hosts hold many places, the fewer each can have, and a newcomer
 //! finds room.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`client`], [`incarnations`] | client records; a new incarnation ends the previous one |
+//! | [`table`], [`of_client`] | sessions with their slots; the sessions of each client |
+//! | [`request`], [`digest`] | a request in a slot, and the digest that distinguishes a retry |
+//! | [`cells`], [`reply_data`] | the replies that slots keep, and the data of READs in them |
+//! | [`slot_owner`] | the shard that has the slots of a session |
+//! | [`bound`], [`back`] | connections of a session; its back channel |
+//! | [`ids`] | client IDs, session IDs and tags of origins |
+//! | [`description`] | sessions, described for monitoring |
 
 mod back;
 mod bound;
