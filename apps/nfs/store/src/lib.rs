@@ -1,18 +1,20 @@
 //! Stores of files, accessed through the trait [`Store`]. [`files`] serves directories of this
-//! host, [`memory`] ends with the process.
+//! host, [`ceph`] those of a Ceph file system, and [`memory`] ends with the process.
 //!
 //! Operations use attributes and changes that belong to no version of NFS ([`FileAttributes`],
 //! [`NewAttributes`], [`ObjectChange`]); the code of each version converts, and adds the wire
 //! format. Handles and other common types are those of [`stag_protocol::nfs::v3`]. Content travels
 //! in extents, so that a store with files in memory needs no copy.
 //!
-//! | folder | what |
+//! | module | what |
 //! |---|---|
 //! | [`contract`] | the procedures of a store, their arguments and results |
 //! | [`call`] | a procedure as a value, for whatever executes it elsewhere |
 //! | [`exports`] | what is exported, to whom, under which file handle; the state directory |
 //! | [`helpers`] | threads that wait for file systems |
 //! | [`files`], [`memory`], [`ceph`] | the stores |
+//! | `remote` | a store whose calls are all executed elsewhere ([`RemoteStore`]) |
+//! | [`shard_mailbox`] | inboxes for messages between threads |
 #![forbid(unsafe_code)]
 #![allow(
     clippy::result_large_err,

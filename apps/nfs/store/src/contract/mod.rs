@@ -1,5 +1,15 @@
 //! The promises of a store of files to the versions of NFS: its procedures, their arguments and
-//! results, and the rules that all stores share. Versions of NFS are unknown here.
+//! results, and the rules that all stores share. Versions of NFS are unknown here, except to the
+//! conversions of `version3.rs`.
+//!
+//! | file | what |
+//! |---|---|
+//! | `procedures.rs` | the traits `Procedures` and `Procedures4` |
+//! | `caller.rs`, `name.rs` | callers with the data that they pass, and names in a directory |
+//! | `types.rs`, `change_attribute.rs`, `exclusive.rs` | attributes and changes to them |
+//! | `results.rs`, `extensions.rs` | results; arguments and results of version 4 procedures |
+//! | `tickets.rs` | numbers of calls and of READs in flight |
+//! | `version3.rs` | attributes of version 3, converted |
 
 pub(crate) mod caller;
 pub(crate) mod change_attribute;

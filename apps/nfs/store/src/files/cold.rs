@@ -6,6 +6,19 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd, RawFd},
 };
 
+use super::Files;
+
+impl Files {
+    /// Makes the first `times` looks at each place of each file miss memory: tests need a slow
+    /// disk, and some disks deliver bytes while the system still looks.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_cold_looks(mut self, times: u32) -> Self {
+        self.cold_looks = Some(ColdLooks::new(times));
+        self
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct ColdLooks {

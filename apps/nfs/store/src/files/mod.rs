@@ -3,14 +3,29 @@
 //!
 //! *Unprivileged*: every caller acts as the server's own user. *Privileged*: the calling thread
 //! assumes the caller's user and groups ([`Files::act_as`]), so that the kernel checks each
-//! operation as for a local process of that user. Files are opened by kernel handles (`kernel`)
-//! before any check, and an open file serves only users with the right to it (`rights`).
+//! operation as for a local process of that user. Files are opened by kernel handles
+//! (`kernel_handles`) before any check, and an open file serves only users with the right to it
+//! (`rights`).
+//!
+//! | file | what |
+//! |---|---|
+//! | `procedures.rs`, `procedures4.rs` | the procedures of a store, each by one of the next files |
+//! | `object.rs`, `attributes.rs`, `xattrs.rs` | GETATTR to READLINK; attributes |
+//! | `create.rs`, `umask.rs`, `spare.rs` | new objects |
+//! | `namespace.rs`, `directory.rs`, `system.rs` | REMOVE to LINK; listings; FSSTAT to PATHCONF |
+//! | `data.rs`, `ranges.rs`, `sync.rs` | READ, WRITE, COMMIT; SEEK to CLONE; stable storage |
+//! | `resolve.rs`, `kernel_handles.rs`, `inside.rs` | from handles and names to open files |
+//! | `cache.rs`, `eviction.rs`, `cross_shard_cache.rs`, `pins.rs` | open and pinned files |
+//! | `identity.rs`, `rights.rs`, `access_table.rs` | users that callers act as, and their rights |
+//! | `shared.rs`, `serving.rs`, `reload.rs`, `paths.rs` | state of all shards; the exports |
+//! | `blocking_exports.rs`, `watch.rs` | work of helpers; watched files |
+//! | `errno.rs`, `blame.rs`, `cold.rs` | system errors, reported faults; cache misses for tests |
 //!
 //! **Nothing outside an export is reachable.** Files are opened one component at a time by
 //! `openat2` beneath a directory that is already open, never through a symbolic link. The opened
 //! file is compared (inode and birth time) with the intended one. A handle carries a tag that only
 //! this server can make. A file that a local program moves out of an export is stale (`inside`);
-//! for kernel handles see `kernel`.
+//! for kernel handles see `kernel_handles`.
 //!
 //! **Mount points inside an export are not crossed.** LOOKUP of one is refused with NFS3ERR_ACCES;
 //! READDIRPLUS lists it without handle and attributes. The same holds for subvolumes with their own
@@ -25,8 +40,8 @@
 //! Calls run in the calling thread and wait for the file system, with three exceptions if there are
 //! helpers ([`crate::helpers`]). A READ that misses the page cache is deferred until the system has
 //! read to its buffer (`stag_nfs_os::ring`), or a helper to memory. Syncs that precede an answer
-//! are made by a helper (`waits`). For an export whose file system is on the network, or is another
-//! process, helpers carry out all calls.
+//! are made by a helper (`blocking_exports`). For an export whose file system is on the network, or
+//! is another process, helpers carry out all calls.
 
 mod access_table;
 mod attributes;
@@ -279,15 +294,6 @@ impl Files {
     #[must_use]
     pub fn with_helpers(mut self, helpers: Helpers) -> Self {
         self.helpers = Some(helpers);
-        self
-    }
-
-    /// Makes the first `times` looks at each place of each file miss memory: tests need a slow
-    /// disk, and some disks deliver bytes while the system still looks.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn with_cold_looks(mut self, times: u32) -> Self {
-        self.cold_looks = Some(ColdLooks::new(times));
         self
     }
 

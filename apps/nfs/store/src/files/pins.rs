@@ -1,5 +1,6 @@
-//! Files that outlive their last name (`Procedures::pin`) because a client has them open or has
-//! locks on them (RFC 8881 §8, §18.25.4).
+//! Pinned files, and the locks on them that local programs see (`Store::show_lock`). A pinned file
+//! outlives its last name (`Procedures4::pin`), because a client has it open or has locks on it
+//! (RFC 8881 §8, §18.25.4).
 //!
 //! Each is held by its own descriptor, opened by path only, which all shards and helpers share. The
 //! mutex is taken to pin and unpin, when version 4 opens and closes a file; to lock bytes of it;
