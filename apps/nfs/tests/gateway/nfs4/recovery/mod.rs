@@ -4,6 +4,7 @@
 mod cases;
 pub mod disk;
 pub mod party;
+mod script;
 mod seeds;
 mod silent;
 pub mod world;

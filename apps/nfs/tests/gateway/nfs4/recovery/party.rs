@@ -91,6 +91,11 @@ impl Party {
         self.send(world, &all)
     }
 
+    /// Runs a request on an open file.
+    pub fn at(&mut self, world: &mut World, held: &Held, request: Request<'_>) -> Reply4 {
+        self.run(world, &[Request::PutFh(Text(&held.handle)), request])
+    }
+
     pub fn complete(&mut self, world: &mut World) -> Status4 {
         self.run(world, &[Request::ReclaimComplete(false)]).status()
     }
@@ -109,8 +114,7 @@ impl Party {
     /// DELEGRETURN.
     pub fn return_delegation(&mut self, world: &mut World, held: &Held) -> Status4 {
         let delegation = held.delegation.expect("there is one");
-        let handle = Request::PutFh(Text(&held.handle));
-        self.run(world, &[handle, Request::DelegReturn(delegation)]).status()
+        self.at(world, held, Request::DelegReturn(delegation)).status()
     }
 
     /// Opens a file again that was open before the restart.
@@ -146,7 +150,7 @@ impl Party {
             length: 10,
             locker: Locker::New(new),
         });
-        let reply = self.run(world, &[Request::PutFh(Text(&held.handle)), lock]);
+        let reply = self.at(world, held, lock);
         match reply.last() {
             Answer::Lock(Ok(stateid)) => held.locks = Some(stateid),
             _ => return Err(reply.status()),
@@ -175,7 +179,7 @@ impl Party {
     }
 
     /// DESTROY_SESSION and DESTROY_CLIENTID.
-    pub fn leave(self, world: &mut World) -> Status4 {
+    pub fn leave(&self, world: &mut World) -> Status4 {
         let ended = self.send(world, &[Request::DestroySession(self.session)]);
         assert_eq!(ended.status(), Status4::Ok);
         self.send(world, &[Request::DestroyClientid(self.id)]).status()
