@@ -144,27 +144,11 @@ impl CephInode {
     /// # Errors
     /// As the library says.
     pub fn attributes(&self, want: StatMask, user: &UserPerm<'_>) -> Result<CephStat, Errno> {
-        self.getattr(want, 0, user)
-    }
-
-    /// Its attributes as far as this client has them without asking a server: see
-    /// [`StatMask::is_known`].
-    ///
-    /// # Errors
-    /// As the library says.
-    pub fn known_attributes(&self, want: StatMask, user: &UserPerm<'_>) -> Result<CephStat, Errno> {
-        /// `AT_STATX_DONT_SYNC`
-        const DO_NOT_ASK: u32 = 0x4000;
-        self.getattr(want, DO_NOT_ASK, user)
-    }
-
-    fn getattr(&self, want: StatMask, flags: u32, user: &UserPerm<'_>) -> Result<CephStat, Errno> {
         let mut stat = CephStat::default();
         let (library, mount) = (self.mount.library, self.mount.raw);
         // SAFETY: the inode is held by its mount, the user borrowed, the structure ours.
-        let code = unsafe {
-            (library.ceph_ll_getattr)(mount, self.raw, &mut stat, want.0, flags, user.raw)
-        };
+        let code =
+            unsafe { (library.ceph_ll_getattr)(mount, self.raw, &mut stat, want.0, 0, user.raw) };
         self.mount.returned(code)?;
         Ok(stat)
     }

@@ -159,15 +159,8 @@ impl StateTables {
             stateid: self.name(state.0, entry).stateid(0),
             handle: self.files.get(entry.file)?.handle.clone(),
             // RFC 8881 §2.10.6.3 [8881-235]: a recall names the call that it may have overtaken
-            referring: held.call.filter(|_| is_young && held.machine.is_offer()),
+            referring: held.call.filter(|_| is_young && held.machine.is_live()),
         })
-    }
-
-    /// The client has shown that it got the reply with the delegation.
-    pub fn handle_offer_seen(&mut self, state: StateKey) {
-        if let Some(held) = self.delegation_mut(state) {
-            held.machine.handle_seen();
-        }
     }
 
     /// CB_RECALL was sent for the first time: the client has the time of a lease from here on.

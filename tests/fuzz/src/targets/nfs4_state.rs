@@ -294,12 +294,11 @@ impl World {
     fn call_back(&mut self, step: &Step<'_>) -> Result<(), StateFault> {
         let Some(state) = self.state(step) else { return Ok(()) };
         let answers = [RecallAnswer::Accepted, RecallAnswer::Unknown, RecallAnswer::Failed];
-        match step.octet(6) % 6 {
+        match step.octet(6) % 5 {
             0 => self.tables.handle_recall_sent(state, self.now),
             1 => drop(self.tables.handle_recall_answer(state, answers[step.octet(7) % 3])),
             2 => self.tables.begin_recall(state, self.now),
             3 => self.tables.revoke(state),
-            4 => self.tables.handle_offer_seen(state),
             _ => drop(self.tables.recall_order(state, self.now)),
         }
         Ok(())

@@ -337,7 +337,6 @@ fn a_recall_names_the_call_that_it_may_overtake_and_no_other() {
     };
     assert_eq!(referring(|_, _| {}), OFFER.call);
     assert_eq!(referring(|fixture, _| fixture.now = 1_000), None, "it has arrived by now");
-    assert_eq!(referring(|fixture, given| fixture.tables.handle_offer_seen(given.state)), None);
 }
 
 #[test]

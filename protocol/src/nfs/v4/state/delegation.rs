@@ -53,8 +53,6 @@ pub struct Delegation {
     phase: DelegationPhase,
     /// Answers of a client that did not know it.
     unknown: u8,
-    /// True once the client has shown that the reply of its OPEN arrived.
-    seen: bool,
 }
 
 impl Delegation {
@@ -63,24 +61,12 @@ impl Delegation {
 
     /// A delegation that OPEN offers.
     pub const fn new() -> Self {
-        Self { phase: DelegationPhase::Held, unknown: 0, seen: false }
+        Self { phase: DelegationPhase::Held, unknown: 0 }
     }
 
     /// Its phase.
     pub const fn phase(&self) -> DelegationPhase {
         self.phase
-    }
-
-    /// The client has received the reply of the OPEN that offered it: it used the slot again, or
-    /// the delegation.
-    pub const fn handle_seen(&mut self) {
-        self.seen = true;
-    }
-
-    /// Returns true as long as the offer may be in flight: a recall then names that OPEN in its
-    /// referring call list, for the client to wait for (RFC 8881 §2.10.6.3).
-    pub const fn is_offer(&self) -> bool {
-        !self.seen && self.is_live()
     }
 
     /// Returns true if it conflicts with what others want.
@@ -198,7 +184,7 @@ mod tests {
         [Held, AwaitRecallSent, AwaitReturn { deadline: 100 }, Revoked, Gone];
 
     fn at(phase: DelegationPhase) -> Delegation {
-        Delegation { phase, unknown: 0, seen: false }
+        Delegation { phase, unknown: 0 }
     }
 
     /// Checks the phase and the work that follow an event in each phase.
@@ -275,21 +261,6 @@ mod tests {
             assert_eq!(returned.handle_return(), expected);
             assert_eq!(returned.phase(), if expected.is_ok() { Gone } else { phase });
         }
-    }
-
-    #[test]
-    fn an_offer_is_one_until_the_client_has_seen_it_or_nothing_is_left_of_it() {
-        for phase in PHASES {
-            let mut delegation = at(phase);
-            assert_eq!(delegation.is_offer(), delegation.is_live(), "{phase:?}");
-            delegation.handle_seen();
-            assert!(!delegation.is_offer(), "{phase:?}");
-            assert_eq!(delegation.phase(), phase, "seeing it changes nothing else");
-        }
-        let mut recalled = Delegation::new();
-        recalled.handle_conflict();
-        recalled.handle_recall_sent(0, 90);
-        assert!(recalled.is_offer(), "a recall may overtake the offer");
     }
 
     #[test]
