@@ -75,7 +75,7 @@ fn allocations(callers: Callers) -> Option<u64> {
             files.act_as(&users[0]);
             let handle = files.lookup(&root, name.as_bytes()).unwrap().handle;
             files
-                .setattr(
+                .set_attributes(
                     &handle,
                     &NewAttributes { mode: Some(0o666), ..NewAttributes::default() },
                     None,
@@ -87,7 +87,7 @@ fn allocations(callers: Callers) -> Option<u64> {
                 files.access(&handle, Access::ALL).unwrap();
                 files.read(&handle, 0, &mut room).unwrap();
                 let mut data = [IoSlice::new(b"more"), IoSlice::new(b" content")];
-                files.write(&handle, 0, &mut data, StableHow::Unstable).unwrap();
+                files.write_slices(&handle, 0, &mut data, StableHow::Unstable).unwrap();
             }
         }
         files.readdirplus(&root, ListingStart::default(), &mut |_| true).unwrap();

@@ -4,9 +4,7 @@ use stag_protocol::nfs::v3::{
     CreateArgs, CreateOk, CreateResult, MkDirArgs, MkNodArgs, SymlinkArgs,
 };
 
-use stag_nfs_store::{
-    DeviceNode, Failed, MadeObject, NameIn, NewAttributes, ObjectChange, Procedures, make_node,
-};
+use stag_nfs_store::{DeviceNode, Failed, MadeObject, NewAttributes, ObjectChange, Procedures};
 
 pub(super) fn create(store: &mut impl Procedures, args: &CreateArgs<'_>) -> CreateResult {
     made(store.create(&args.place.dir, args.place.name.0, &(&args.how).into()))
@@ -23,7 +21,7 @@ pub(super) fn symlink(store: &mut impl Procedures, args: &SymlinkArgs<'_>) -> Cr
 
 pub(super) fn mknod(store: &mut impl Procedures, args: &MkNodArgs<'_>) -> CreateResult {
     let (node, set) = (DeviceNode::from(&args.what), NewAttributes::from(&args.what));
-    made(make_node(store, NameIn::new(&args.place.dir, args.place.name.0), node, &set))
+    made(store.mknod(&args.place.dir, args.place.name.0, node, &set))
 }
 
 fn made(outcome: Result<MadeObject, Failed<ObjectChange>>) -> CreateResult {

@@ -34,16 +34,16 @@ pub mod shard_mailbox;
 mod start_error;
 
 pub use call::answered::Answered;
-pub use call::execute::make_node;
+pub use call::arguments::{Lend, LentArgument, Own, OwnedName, OwnedNameIn};
 pub use call::execute::{Backend, FillRoom, HelperStore, perform};
 pub use call::outcome::{
     Begun, FilledLink, FilledListing, FilledRead, StoreCallDone, StoreOutcome,
 };
-pub use call::request::{Effort, OwnedName, StoreCall, StoreRequest, objects};
+pub use call::request::{Effort, StoreCall, StoreRequest, objects};
 pub use call::store::Store;
-pub(crate) use contract::caller::StoreResult;
 pub use contract::caller::{
-    Caller, DeviceNode, Lender, NameIn, ReadSpan, TRANSFER_MAX, User, Visitor, WritePayload,
+    Caller, DeviceNode, Lender, NameIn, ReadSpan, StoreResult, TRANSFER_MAX, User, Visitor,
+    WritePayload,
 };
 pub use contract::extensions::{
     COPY_MAX, CopyDone, ExportRoot, FilePlace, FileSpan, LocalLock, SeekDone, SeekFor, SetDone,
@@ -52,7 +52,7 @@ pub use contract::extensions::{
 pub use contract::procedures::{Procedures, Procedures4};
 pub use contract::results::{
     Brought, CommitDone, Failed, Fetched, FoundObject, LISTING_MAX, Linked, Listed, ListedEntry,
-    ListingStart, MadeObject, Origin, ReadDone, ReadlinkDone, Renamed, WriteDone,
+    ListingStart, MadeObject, Origin, ReadDone, ReadlinkDone, Renamed, StoreAnswer, WriteDone,
 };
 pub use contract::tickets::{ReadTicket, TICKETS, WaitTicket};
 pub use contract::types::{
@@ -61,6 +61,15 @@ pub use contract::types::{
 pub use exports::host_groups::GroupSource;
 pub use remote::RemoteStore;
 pub use start_error::StartError;
+
+/// All types that the [table of procedures](store_procedures) names: who expands it imports them.
+pub mod procedure_types {
+    pub use crate::call::{
+        arguments::{LentArgument, OwnedName, OwnedNameIn},
+        request::Effort,
+    };
+    pub use crate::contract::procedures::types::*;
+}
 
 /// The status of an operation of a store: version 3's, whose names and numbers version 4 shares.
 pub use stag_protocol::nfs::v3::Status;

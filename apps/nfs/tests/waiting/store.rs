@@ -139,14 +139,16 @@ impl SlowStore {
             assert!(version >= before, "version {version} overtakes {before}");
             shared.again += u64::from(version == before);
         } else if !call.operation.is_harmless()
-            && !matches!(call.operation, StoreRequest::Commit(_))
+            && !matches!(call.operation, StoreRequest::Commit { .. })
         {
             let what = match &call.operation {
-                StoreRequest::Create(at, _) => format!("create {at:?}"),
-                StoreRequest::MkDir(at, _) => format!("mkdir {at:?}"),
-                StoreRequest::Remove(at) => format!("remove {at:?}"),
+                StoreRequest::Create { name, .. } => format!("create {name:?}"),
+                StoreRequest::MkDir { name, .. } => format!("mkdir {name:?}"),
+                StoreRequest::Remove { name, .. } => format!("remove {name:?}"),
                 StoreRequest::SetAttr { set, .. } => format!("setattr {set:?}"),
-                StoreRequest::Rename(from, to) => format!("rename {from:?} {to:?}"),
+                StoreRequest::Rename { from, to } => {
+                    format!("rename {:?} {:?}", from.name, to.name)
+                }
                 other => panic!("{other:?}"),
             };
             *shared.done.entry(what).or_default() += 1;
@@ -182,7 +184,7 @@ impl Store for SlowStore {
             !call.operation.is_harmless()
                 && one == other
                 && both[0].payload() == both[1].payload()
-                && !matches!(call.operation, StoreRequest::Commit(_))
+                && !matches!(call.operation, StoreRequest::Commit { .. })
         };
         assert!(!self.pending.iter().any(is_same), "a call is under way once: {call:?}");
         let (queued, taken) = self.times(&call);

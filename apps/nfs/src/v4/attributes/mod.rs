@@ -251,13 +251,13 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         let Node::Object(object) = node else { return Ok(FileSystemFacts::default()) };
         let mut facts = FileSystemFacts::default();
         if asked.meets(&SPACE) {
-            facts.stat = Some(self.fsstat(object)?);
+            facts.stat = Some(self.fsstat(object)?.0);
         }
         if asked.meets(&LIMITS) {
-            facts.info = Some(self.fsinfo(object)?);
+            facts.info = Some(self.fsinfo(object)?.0);
         }
         if asked.meets(&NAMES) {
-            facts.names = Some(self.pathconf(object)?);
+            facts.names = Some(self.pathconf(object)?.0);
         }
         if asked.meets(&EXTENSIONS) {
             facts.limits = Some(self.limits(object)?);

@@ -32,11 +32,13 @@ impl ChangeScope {
         match operation {
             StoreRequest::SetAttr { file, .. }
             | StoreRequest::Write { file, .. }
-            | StoreRequest::Link(file, _) => Some(Self::File(super::state_calls::file_id(file))),
-            // A CREATE may set the size of a file that exists.
-            StoreRequest::Create(..) | StoreRequest::Remove(_) | StoreRequest::Rename(..) => {
-                Some(Self::Names)
+            | StoreRequest::Link { file, .. } => {
+                Some(Self::File(super::state_calls::file_id(file)))
             }
+            // A CREATE may set the size of a file that exists.
+            StoreRequest::Create { .. }
+            | StoreRequest::Remove { .. }
+            | StoreRequest::Rename { .. } => Some(Self::Names),
             _ => None,
         }
     }

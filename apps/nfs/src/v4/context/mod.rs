@@ -261,7 +261,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     /// # Errors
     /// NFS4ERR_SERVERFAULT when there is no room, which is a bug of ours: the interpreter checks
     /// for room before an operation runs.
-    pub(super) fn write(
+    pub(super) fn encode(
         &mut self,
         emit: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
     ) -> OpResult {
@@ -273,7 +273,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     /// Writes the results of an operation that succeeded.
     pub(super) fn put(&mut self, answer: &stag_protocol::nfs::v4::Answer<'_>) -> OpResult {
         use stag_protocol::nfs::v4::AnswerSet as _;
-        self.write(|writer| answer.emit(writer))
+        self.encode(|writer| answer.emit(writer))
     }
 
     /// Adds an item whose length word was written last: separate from the message, so that the next
@@ -297,7 +297,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         if !self.compound.reply.ensure(self.cx, octets.len().saturating_add(64)) {
             return Err(Status4::Delay.into());
         }
-        self.write(|writer| {
+        self.encode(|writer| {
             let mut room = writer.spare();
             for part in &octets {
                 let (here, rest) = room.split_at_mut_checked(part.len()).ok_or(NoRoom)?;

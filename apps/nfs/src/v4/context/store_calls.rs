@@ -2,20 +2,14 @@
 //! at once, answered from the operation's replay log (`replay_log`), or waited for (`waiting`).
 
 use stag_protocol::nfs::{
-    v3::{
-        Access, AccessArgs, CommitArgs, FileHandle, FsInfo, FsStat, GetAttrArgs, PathConf,
-        ReadArgs, ReadDirPlusArgs, ReadLinkArgs, StableHow, SystemArgs,
-    },
+    v3::{ReadArgs, ReadDirPlusArgs, ReadLinkArgs},
     v4::{Stateid, Status4},
 };
 
-use super::{CompoundContext, OpExit, OpResult, state_calls::file_id, waiting::Answerer};
+use super::{CompoundContext, OpResult, state_calls::file_id, waiting::Answerer};
 use stag_nfs_store::{
-    CommitDone, CopyDone, CreateMode, DeviceNode, Effort, FileAttributes, FilePlace, FileSpan,
-    FoundObject, Lender, Linked, Listed, ListingStart, MadeObject, NameIn, NewAttributes,
-    ObjectChange, OwnedName, Procedures as _, Procedures4 as _, ReadDone, ReadSpan, ReadlinkDone,
-    Renamed, SeekDone, SeekFor, SetDone, Store, StoreLimits, StoreOutcome, StoreRequest, Visitor,
-    WriteDone, WritePayload, XattrMode, make_node,
+    Lender, Listed, ListingStart, Own, Procedures as _, Procedures4 as _, ReadDone, ReadSpan,
+    ReadlinkDone, Store, StoreAnswer, StoreOutcome, StoreRequest, Visitor, procedure_types::*,
 };
 use stag_nfs4_state::IoAccess;
 use stag_pools::Extent;
@@ -62,6 +56,38 @@ macro_rules! ask {
     };
 }
 
+/// Makes the methods that call the [procedures](stag_nfs_store::store_procedures) of the table.
+macro_rules! calls {
+    (version3 { $($rows3:tt)* } version4 { $($rows4:tt)* }) => {
+        calls! { $($rows3)* $($rows4)* }
+    };
+    ($(
+        $(#[$doc:meta])*
+        $variant:ident: $label:literal, $effort:expr, $touch:ident, [$($object:expr),*];
+        fn $method:ident($($arg:ident: $lent:ty as $owned:ty),*) -> $result:ty as $outcome:ident;
+    )*) => {
+        #[allow(dead_code, reason = "no operation has to call each procedure")]
+        impl<S: Store> CompoundContext<'_, '_, S> {
+            $(
+                pub(in crate::v4) fn $method(
+                    &mut self,
+                    $($arg: $lent),*
+                ) -> OpResult<<$result as StoreAnswer>::Done> {
+                    let operation =
+                        || StoreRequest::$variant { $($arg: Own::<$owned>::own(&$arg)),* };
+                    let payload = [$(Own::<$owned>::lent(&$arg)),*].into_iter().flatten().next();
+                    let payload = payload.unwrap_or_default();
+                    let objects = [$($object),*];
+                    let answerer = self.answerer_with(objects, $effort, payload, operation)?;
+                    Ok(ask!(self, answerer, $outcome, |store, _| store.$method($($arg),*))?)
+                }
+            )*
+        }
+    };
+}
+
+stag_nfs_store::store_procedures!(calls);
+
 impl<S: Store> CompoundContext<'_, '_, S> {
     /// Gives the store the caller's credential, once in a compound.
     #[inline]
@@ -79,32 +105,6 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         let mounted = ask!(self, answerer, Mounted, |store, _| store.mount(path));
         self.has_acted = false;
         Ok(mounted?)
-    }
-
-    pub(in crate::v4) fn getattr(&mut self, object: &FileHandle) -> OpResult<FileAttributes> {
-        let operation = || StoreRequest::GetAttr(GetAttrArgs { object: *object });
-        let answerer = self.answerer([object], Effort::Plain, operation)?;
-        Ok(ask!(self, answerer, Attributes, |store, _| store.getattr(object))?)
-    }
-
-    pub(in crate::v4) fn lookup(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
-    ) -> OpResult<FoundObject> {
-        let operation = || StoreRequest::Lookup(OwnedName::new(*directory, name));
-        let answerer = self.answerer([directory], Effort::Plain, operation)?;
-        Ok(ask!(self, answerer, Found, |store, _| store.lookup(directory, name))?)
-    }
-
-    pub(in crate::v4) fn access(
-        &mut self,
-        object: &FileHandle,
-        asked: Access,
-    ) -> OpResult<(Access, FileAttributes)> {
-        let operation = || StoreRequest::Access(AccessArgs { object: *object, access: asked });
-        let answerer = self.answerer([object], Effort::Plain, operation)?;
-        Ok(ask!(self, answerer, Access, |store, _| store.access(object, asked))?)
     }
 
     pub(in crate::v4) fn readlink(&mut self, symlink: &FileHandle) -> OpResult<ReadlinkDone> {
@@ -158,120 +158,9 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         octets: &[u8],
         stable: StableHow,
     ) -> OpResult<WriteDone> {
-        let effort = if stable == StableHow::Unstable { Effort::Plain } else { Effort::Sync };
-        let operation = || StoreRequest::Write { file: *file, offset, stable };
-        let answerer = self.answerer_with([file], effort, octets, operation)?;
         self.has_changed = true;
-        let shared = self.pulled.share(octets);
-        let payload = WritePayload { octets, shared };
-        let written = ask!(self, answerer, Written, |store, _| {
-            store.write(file, offset, payload, stable)
-        });
-        Ok(written?)
-    }
-
-    pub(in crate::v4) fn commit(&mut self, file: &FileHandle) -> OpResult<CommitDone> {
-        let operation = || StoreRequest::Commit(CommitArgs { file: *file, offset: 0, count: 0 });
-        let answerer = self.answerer([file], Effort::Sync, operation)?;
-        Ok(ask!(self, answerer, Committed, |store, _| store.commit(file))?)
-    }
-
-    pub(in crate::v4) fn setattr(
-        &mut self,
-        object: &FileHandle,
-        set: &NewAttributes,
-    ) -> OpResult<SetDone> {
-        let operation = || StoreRequest::SetAttr { file: *object, set: *set, guard: None };
-        let answerer = self.answerer([object], Effort::Change, operation)?;
-        Ok(ask!(self, answerer, Set, |store, _| store.setattr(object, set, None))?)
-    }
-
-    pub(in crate::v4) fn create(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
-        how: &CreateMode,
-    ) -> OpResult<MadeObject> {
-        let operation = || StoreRequest::Create(OwnedName::new(*directory, name), *how);
-        let answerer = self.answerer([directory], Effort::Change, operation)?;
-        Ok(ask!(self, answerer, Made, |store, _| store.create(directory, name, how))?)
-    }
-
-    pub(in crate::v4) fn mkdir(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
-        set: &NewAttributes,
-    ) -> OpResult<MadeObject> {
-        let operation = || StoreRequest::MkDir(OwnedName::new(*directory, name), *set);
-        let answerer = self.answerer([directory], Effort::Change, operation)?;
-        Ok(ask!(self, answerer, Made, |store, _| store.mkdir(directory, name, set))?)
-    }
-
-    pub(in crate::v4) fn symlink(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
-        target: &[u8],
-        set: &NewAttributes,
-    ) -> OpResult<MadeObject> {
-        let operation = || StoreRequest::Symlink(OwnedName::new(*directory, name), *set);
-        let answerer = self.answerer_with([directory], Effort::Change, target, operation)?;
-        Ok(ask!(self, answerer, Made, |store, _| store.symlink(directory, name, target, set))?)
-    }
-
-    pub(in crate::v4) fn make_node(
-        &mut self,
-        place: NameIn<'_, &FileHandle>,
-        node: DeviceNode,
-        set: &NewAttributes,
-    ) -> OpResult<MadeObject> {
-        let NameIn { directory, name } = place;
-        let operation = || StoreRequest::MkNod(OwnedName::new(*directory, name), node, *set);
-        let answerer = self.answerer([directory], Effort::Change, operation)?;
-        Ok(ask!(self, answerer, Made, |store, _| make_node(store, place, node, set))?)
-    }
-
-    pub(in crate::v4) fn remove(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
-    ) -> OpResult<ObjectChange> {
-        let operation = || StoreRequest::Remove(OwnedName::new(*directory, name));
-        let answerer = self.answerer([directory], Effort::Change, operation)?;
-        Ok(ask!(self, answerer, Changed, |store, _| store.remove(directory, name))?)
-    }
-
-    pub(in crate::v4) fn rmdir(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
-    ) -> OpResult<ObjectChange> {
-        let operation = || StoreRequest::RmDir(OwnedName::new(*directory, name));
-        let answerer = self.answerer([directory], Effort::Change, operation)?;
-        Ok(ask!(self, answerer, Changed, |store, _| store.rmdir(directory, name))?)
-    }
-
-    pub(in crate::v4) fn rename(
-        &mut self,
-        from: NameIn<'_, &FileHandle>,
-        to: NameIn<'_, &FileHandle>,
-    ) -> OpResult<Renamed> {
-        let owned = |at: NameIn<'_, &FileHandle>| OwnedName::new(*at.directory, at.name);
-        let operation = || StoreRequest::Rename(owned(from), owned(to));
-        let answerer = self.answerer([from.directory, to.directory], Effort::Change, operation)?;
-        Ok(ask!(self, answerer, Renamed, |store, _| store.rename(from, to))?)
-    }
-
-    pub(in crate::v4) fn link(
-        &mut self,
-        file: &FileHandle,
-        directory: &FileHandle,
-        name: &[u8],
-    ) -> OpResult<Linked> {
-        let operation = || StoreRequest::Link(*file, OwnedName::new(*directory, name));
-        let answerer = self.answerer([file, directory], Effort::Change, operation)?;
-        Ok(ask!(self, answerer, Linked, |store, _| store.link(file, directory, name))?)
+        let payload = WritePayload { octets, shared: self.pulled.share(octets) };
+        self.write(file, offset, payload, stable)
     }
 
     /// Shows the entries of a directory with their objects to `visit`.
@@ -294,36 +183,12 @@ impl<S: Store> CompoundContext<'_, '_, S> {
             }
         }
     }
-
-    pub(in crate::v4) fn fsstat(&mut self, object: &FileHandle) -> OpResult<FsStat> {
-        let operation = || StoreRequest::FsStat(SystemArgs { object: *object });
-        let answerer = self.answerer([object], Effort::Plain, operation)?;
-        Ok(ask!(self, answerer, FsStat, |store, _| store.fsstat(object))?.0)
-    }
-
-    pub(in crate::v4) fn fsinfo(&mut self, object: &FileHandle) -> OpResult<FsInfo> {
-        let operation = || StoreRequest::FsInfo(SystemArgs { object: *object });
-        let answerer = self.answerer([object], Effort::Plain, operation)?;
-        Ok(ask!(self, answerer, FsInfo, |store, _| store.fsinfo(object))?.0)
-    }
-
-    pub(in crate::v4) fn pathconf(&mut self, object: &FileHandle) -> OpResult<PathConf> {
-        let operation = || StoreRequest::PathConf(SystemArgs { object: *object });
-        let answerer = self.answerer([object], Effort::Plain, operation)?;
-        Ok(ask!(self, answerer, PathConf, |store, _| store.pathconf(object))?.0)
-    }
 }
 
 impl<S: Store> CompoundContext<'_, '_, S> {
-    pub(in crate::v4) fn parent_of(&mut self, directory: &FileHandle) -> OpResult<FoundObject> {
-        let operation = || StoreRequest::LookupParent(*directory);
-        let answerer = self.answerer([directory], Effort::Plain, operation)?;
-        Ok(ask!(self, answerer, Found, |store, _| store.lookupp(directory))?)
-    }
-
     /// Keeps a file after its last name is removed, as long as a client has state of it. If that is
     /// not possible, it goes with its last name.
-    pub(in crate::v4) fn pin(&mut self, file: &FileHandle) {
+    pub(in crate::v4) fn keep_file(&mut self, file: &FileHandle) {
         let is_pinned = self.compound.replay_log.pinned.take_if(|pinned| pinned == file).is_some();
         match (self.nfs4.state.has_file(file_id(file)), is_pinned) {
             (true, true) => return self.store.unpin(file),
@@ -338,100 +203,19 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         }
     }
 
-    pub(in crate::v4) fn seek(
-        &mut self,
-        file: &FileHandle,
-        offset: u64,
-        what: SeekFor,
-    ) -> OpResult<SeekDone> {
-        let operation = || StoreRequest::Seek(*file, offset, what);
-        let answerer = self.answerer([file], Effort::Plain, operation)?;
-        Ok(ask!(self, answerer, Sought, |store, _| store.seek(file, offset, what))?)
-    }
-
-    pub(in crate::v4) fn allocate(
-        &mut self,
-        file: &FileHandle,
-        span: FileSpan,
-    ) -> OpResult<ObjectChange> {
-        let operation = || StoreRequest::Allocate(*file, span);
-        let answerer = self.answerer([file], Effort::Change, operation)?;
-        Ok(ask!(self, answerer, Changed, |store, _| store.allocate(file, span))?)
-    }
-
-    pub(in crate::v4) fn deallocate(
-        &mut self,
-        file: &FileHandle,
-        span: FileSpan,
-    ) -> OpResult<ObjectChange> {
-        let operation = || StoreRequest::Deallocate(*file, span);
-        let answerer = self.answerer([file], Effort::Change, operation)?;
-        Ok(ask!(self, answerer, Changed, |store, _| store.deallocate(file, span))?)
-    }
-
-    pub(in crate::v4) fn copy_octets(
-        &mut self,
-        from: FilePlace,
-        to: FilePlace,
-        count: u64,
-    ) -> OpResult<CopyDone> {
-        let operation = || StoreRequest::Copy { from, to, count };
-        let answerer = self.answerer([&from.file, &to.file], Effort::Long, operation)?;
-        Ok(ask!(self, answerer, Copied, |store, _| store.copy(from, to, count))?)
-    }
-
-    pub(in crate::v4) fn clone_octets(
-        &mut self,
-        from: FilePlace,
-        to: FilePlace,
-        count: u64,
-    ) -> OpResult<ObjectChange> {
-        let operation = || StoreRequest::Clone { from, to, count };
-        let answerer = self.answerer([&from.file, &to.file], Effort::Change, operation)?;
-        Ok(ask!(self, answerer, Changed, |store, _| store.clone_range(from, to, count))?)
-    }
-
     pub(in crate::v4) fn get_xattr(&mut self, file: &FileHandle, name: &[u8]) -> OpResult<Extent> {
-        let operation = || StoreRequest::GetXattr(OwnedName::new(*file, name));
+        let operation = || StoreRequest::GetXattr { file: *file, name: OwnedName::new(name) };
         let answerer = self.answerer([file], Effort::Plain, operation)?;
-        ask!(self, answerer, Xattr octets, |store, lender| store.get_xattr(lender, file, name))
-            .map_err(of_xattr)
+        let value = ask!(self, answerer, Xattr octets, |store, lender| {
+            store.get_xattr(lender, file, name)
+        });
+        Ok(value?)
     }
 
     pub(in crate::v4) fn list_xattrs(&mut self, file: &FileHandle) -> OpResult<Extent> {
         let operation = || StoreRequest::ListXattrs(*file);
         let answerer = self.answerer([file], Effort::Plain, operation)?;
-        ask!(self, answerer, Xattr octets, |store, lender| store.list_xattrs(lender, file))
-            .map_err(of_xattr)
-    }
-
-    pub(in crate::v4) fn set_xattr(
-        &mut self,
-        file: &FileHandle,
-        name: &[u8],
-        value: &[u8],
-        how: XattrMode,
-    ) -> OpResult<ObjectChange> {
-        let operation = || StoreRequest::SetXattr(OwnedName::new(*file, name), how);
-        let answerer = self.answerer_with([file], Effort::Change, value, operation)?;
-        ask!(self, answerer, Changed, |store, _| store.set_xattr(file, name, value, how))
-            .map_err(of_xattr)
-    }
-
-    pub(in crate::v4) fn remove_xattr(
-        &mut self,
-        file: &FileHandle,
-        name: &[u8],
-    ) -> OpResult<ObjectChange> {
-        let operation = || StoreRequest::RemoveXattr(OwnedName::new(*file, name));
-        let answerer = self.answerer([file], Effort::Change, operation)?;
-        ask!(self, answerer, Changed, |store, _| store.remove_xattr(file, name)).map_err(of_xattr)
-    }
-
-    pub(in crate::v4) fn limits(&mut self, object: &FileHandle) -> OpResult<StoreLimits> {
-        let operation = || StoreRequest::Limits(*object);
-        let answerer = self.answerer([object], Effort::Plain, operation)?;
-        Ok(ask!(self, answerer, Limits, |store, _| store.limits(object))?)
+        Ok(ask!(self, answerer, Xattr octets, |store, lender| store.list_xattrs(lender, file))?)
     }
 
     /// The saved and the current file of a copy, both checked by their stateids (RFC 7862 §15.2.3).
@@ -451,15 +235,5 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         self.check_io(&from, source, IoAccess::Read)?;
         self.check_io(&to, target, IoAccess::Write)?;
         Ok((from, to))
-    }
-}
-
-/// Statuses of extended attributes (RFC 8276 §8.5), for which stores return other ones.
-fn of_xattr<About>(failed: stag_nfs_store::Failed<About>) -> OpExit {
-    match OpExit::from(failed.status) {
-        // RFC 8276 §8.4.1.3 [8276-2]: an attribute that is not there has a status of its own
-        OpExit::Fail(Status4::NoEnt) => Status4::NoXattr.into(),
-        OpExit::Fail(Status4::TooSmall) => Status4::Xattr2Big.into(),
-        stop => stop,
     }
 }

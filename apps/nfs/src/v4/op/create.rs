@@ -10,7 +10,7 @@ use crate::v4::{
     attributes::{change_info, settable::ToSet},
     context::{CompoundContext, OpExit, OpResult, filehandle::Node, status::check_name},
 };
-use stag_nfs_store::{DeviceNode, NameIn, Store};
+use stag_nfs_store::{DeviceNode, Store};
 
 pub(super) fn create<S: Store>(
     context: &mut CompoundContext<'_, '_, S>,
@@ -40,7 +40,7 @@ pub(super) fn create<S: Store>(
         }
         special => {
             let node = special_node(special).ok_or(Status4::BadType)?;
-            context.make_node(NameIn::new(&directory, name), node, &attributes)
+            context.mknod(&directory, name, node, &attributes)
         }
     };
     let made = match made {

@@ -41,7 +41,7 @@ pub(super) fn getattr<S: Store>(
     }
     let lease = context.nfs4.lease_seconds();
     let source = AttributeSource { node: &node, object: &object, system: &system, lease };
-    context.write(|writer| {
+    context.encode(|writer| {
         writer.words([Operation::GetAttr as u32, Status4::Ok as u32])?;
         source.emit(asked, writer)
     })

@@ -102,7 +102,7 @@ pub(super) fn parent<S: Store>(context: &mut CompoundContext<'_, '_, S>) -> OpRe
     if let Some(export) = context.nfs4.pseudo.export_of(&object) {
         return Ok(Node::Pseudo(context.nfs4.pseudo.above_export(export)));
     }
-    match context.parent_of(&object) {
+    match context.lookupp(&object) {
         Ok(found) => Ok(Node::Object(found.handle)),
         Err(OpExit::Fail(Status4::NotDir)) => Err(not_a_directory(context, &object)),
         Err(stop) => Err(stop),

@@ -100,7 +100,7 @@ pub(super) fn open<S: Store>(
         offer,
         is_promised: file.is_new || file.is_cut,
     };
-    context.pin(&file.handle);
+    context.keep_file(&file.handle);
     let opened = context.with_state(|state, now| state.open(&request, now));
     if opened.is_err() && !context.nfs4.state.has_file(request.file.id) {
         context.store.unpin(&file.handle);
@@ -339,7 +339,7 @@ fn check_permission<S: Store>(
     }
     if access & share::WRITE != 0 && !granted.contains(Access::MODIFY) {
         // An empty change distinguishes a read-only export from a missing right.
-        let changed = context.setattr(file, &NewAttributes::default());
+        let changed = context.setattr(file, &NewAttributes::default(), None);
         let is_read_only = matches!(changed, Err(OpExit::Fail(Status4::RoFs)));
         return Err(if is_read_only { Status4::RoFs } else { Status4::Access }.into());
     }
@@ -397,7 +397,7 @@ fn truncate<S: Store>(
     }
     context.recall(&file.handle, RecallScope::All)?;
     let set = NewAttributes { size: Some(0), ..NewAttributes::default() };
-    context.setattr(&file.handle, &set).map(|_| true)
+    context.setattr(&file.handle, &set, None).map(|_| true)
 }
 
 /// The delegation on the wire. The user who opened the file may use it without asking; all others

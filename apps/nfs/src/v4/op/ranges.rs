@@ -81,7 +81,7 @@ pub(super) fn copy<S: Store>(
     let (from, to) = context.both_files(args.source, args.target)?;
     let from = FilePlace { file: from, offset: args.source_offset };
     let place = FilePlace { file: to, offset: args.target_offset };
-    let done = match context.copy_octets(from, place, args.count) {
+    let done = match context.copy(from, place, args.count) {
         Ok(done) => done,
         Err(stop) => return Err(wrong_type(context, &to, stop)),
     };
@@ -102,7 +102,7 @@ pub(super) fn clone<S: Store>(
     let (from, to) = context.both_files(args.source, args.target)?;
     let from = FilePlace { file: from, offset: args.source_offset };
     let place = FilePlace { file: to, offset: args.target_offset };
-    if let Err(stop) = context.clone_octets(from, place, args.count) {
+    if let Err(stop) = context.clone_range(from, place, args.count) {
         return Err(wrong_type(context, &to, stop));
     }
     context.put(&Answer::Clone(Ok(())))

@@ -25,7 +25,7 @@ pub(super) fn setattr<S: Store>(
         return Err(Status4::Grace.into());
     }
     context.recall(&object, RecallScope::All)?;
-    if let Err(stop) = context.setattr(&object, &set.attributes) {
+    if let Err(stop) = context.setattr(&object, &set.attributes, None) {
         // A partial failure is reported as if no attribute was set: the client asks for attributes.
         return Err(match set.attributes.size {
             Some(_) => wrong_type(context, &object, stop),

@@ -7,7 +7,7 @@ use stag_protocol::{
 
 use crate::v4::{
     attributes::change_info,
-    context::{CompoundContext, OpResult},
+    context::{CompoundContext, OpExit, OpResult},
 };
 use stag_nfs_store::{Store, XATTR_NAME_MAX, XattrMode};
 use stag_nfs4_state::RecallScope;
@@ -21,13 +21,23 @@ const fn check(name: &[u8]) -> Result<(), Status4> {
     }
 }
 
+/// Statuses of extended attributes (RFC 8276 §8.5), for which stores return other ones.
+fn of_xattr(exit: OpExit) -> OpExit {
+    match exit {
+        // RFC 8276 §8.4.1.3 [8276-2]: an attribute that is not there has a status of its own
+        OpExit::Fail(Status4::NoEnt) => Status4::NoXattr.into(),
+        OpExit::Fail(Status4::TooSmall) => Status4::Xattr2Big.into(),
+        other => other,
+    }
+}
+
 pub(super) fn get_xattr<S: Store>(
     context: &mut CompoundContext<'_, '_, S>,
     name: &[u8],
 ) -> OpResult {
     let object = context.current()?.object(Status4::NoXattr)?;
     check(name)?;
-    let value = context.get_xattr(&object, name)?;
+    let value = context.get_xattr(&object, name).map_err(of_xattr)?;
     context.put(&Answer::GetXattr(Ok(Text(&value))))
 }
 
@@ -45,7 +55,7 @@ pub(super) fn set_xattr<S: Store>(
         SetXattrHow::Create => XattrMode::Create,
         SetXattrHow::Replace => XattrMode::Replace,
     };
-    let change = context.set_xattr(&object, args.name.0, args.value.0, how)?;
+    let change = context.set_xattr(&object, args.name.0, args.value.0, how).map_err(of_xattr)?;
     // RFC 8276 §8.4.2.3 [8276-3]: the object has changed
     context.put(&Answer::SetXattr(Ok(change_info(&change))))
 }
@@ -58,7 +68,7 @@ pub(super) fn remove_xattr<S: Store>(
     check(name)?;
     context.nfs4.state.check_grace()?;
     context.recall(&object, RecallScope::All)?;
-    let change = context.remove_xattr(&object, name)?;
+    let change = context.remove_xattr(&object, name).map_err(of_xattr)?;
     context.put(&Answer::RemoveXattr(Ok(change_info(&change))))
 }
 
@@ -68,7 +78,7 @@ pub(super) fn list_xattrs<S: Store>(
     args: &ListXattrsArgs,
 ) -> OpResult {
     let object = context.current()?.object(Status4::NotSupp)?;
-    let all = context.list_xattrs(&object)?;
+    let all = context.list_xattrs(&object).map_err(of_xattr)?;
     let names = || all.split(|octet| *octet == 0).filter(|name| !name.is_empty());
     let total = names().count();
     let from = usize::try_from(args.cookie).unwrap_or(usize::MAX);
@@ -91,7 +101,7 @@ pub(super) fn list_xattrs<S: Store>(
         return Err(Status4::TooSmall.into());
     }
     let end = from + count;
-    context.write(|writer| {
+    context.encode(|writer| {
         writer.words([Operation::ListXattrs as u32, Status4::Ok as u32])?;
         writer.u64(end as u64)?;
         writer.u32(count as u32)?;

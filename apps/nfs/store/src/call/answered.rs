@@ -2,16 +2,11 @@
 //! procedure handlers encode its reply like any other.
 
 use crate::{
-    Caller, CommitDone, CopyDone, CreateMode, DeviceNode, Failed, FileAttributes, FilePlace,
-    FileSpan, FileTime, FilledListing, FoundObject, Lender, Linked, Listed, ListingStart,
-    MadeObject, NameIn, NewAttributes, ObjectChange, Origin, Procedures, Procedures4, ReadDone,
-    ReadlinkDone, Renamed, SeekDone, SeekFor, SetDone, StoreLimits, StoreOutcome, StoreResult,
-    Visitor, WriteDone, WritePayload, XattrMode,
+    Caller, Failed, FilledListing, Lender, Listed, ListingStart, Origin, Procedures, Procedures4,
+    ReadDone, ReadlinkDone, StoreOutcome, Visitor, procedure_types::*,
 };
 use stag_pools::{Buf, Extent};
-use stag_protocol::nfs::v3::{
-    Access, AttributeOctets, FileHandle, FileKind, FsInfo, FsStat, PathConf, StableHow, Status,
-};
+use stag_protocol::nfs::v3::AttributeOctets;
 
 use super::listing::{EntryDetail, visit_entries};
 
@@ -25,6 +20,9 @@ pub struct Answered {
 
 /// Takes the outcome of one kind, or fails.
 macro_rules! outcome {
+    ($answered:ident, Attributes) => {
+        $answered.attributes()
+    };
     ($answered:ident, $kind:ident) => {
         match $answered.outcome {
             StoreOutcome::$kind(result) => result,
@@ -93,17 +91,9 @@ impl Answered {
         let took_all = visit_entries(entries.as_deref().unwrap_or_default(), detail, visit);
         Ok(Listed { eof: eof && took_all, verifier, attributes })
     }
-}
-
-impl Procedures for Answered {
-    fn act_as(&mut self, _caller: &Caller) {}
-
-    fn mount(&mut self, _path: &[u8]) -> Result<FileHandle, Status> {
-        outcome!(self, Mounted)
-    }
 
     /// A listing asks for its directory first.
-    fn getattr(&mut self, _file: &FileHandle) -> Result<FileAttributes, Status> {
+    fn attributes(&self) -> Result<FileAttributes, Status> {
         match self.outcome {
             StoreOutcome::Attributes(result) => result,
             StoreOutcome::Listed(listed) => {
@@ -113,41 +103,14 @@ impl Procedures for Answered {
         }
     }
 
-    fn setattr(
-        &mut self,
-        _file: &FileHandle,
-        _set: &NewAttributes,
-        _guard: Option<FileTime>,
-    ) -> StoreResult<SetDone, SetDone> {
-        outcome!(self, Set)
-    }
-
-    fn lookup(&mut self, _directory: &FileHandle, _name: &[u8]) -> StoreResult<FoundObject> {
-        outcome!(self, Found)
-    }
-
-    fn access(
-        &mut self,
-        _file: &FileHandle,
-        _asked: Access,
-    ) -> StoreResult<(Access, FileAttributes)> {
-        outcome!(self, Access)
-    }
-
-    fn readlink(&mut self, _lender: &Lender<'_>, _file: &FileHandle) -> StoreResult<ReadlinkDone> {
+    fn target(&mut self) -> StoreResult<ReadlinkDone> {
         let done = outcome!(self, ReadLink)?;
         let about = |status| Failed { status, about: Some(done.attributes) };
         let target = self.octets(done.count as usize).map_err(about)?;
         Ok(ReadlinkDone { target, attributes: done.attributes })
     }
 
-    fn read(
-        &mut self,
-        lender: &Lender<'_>,
-        _file: &FileHandle,
-        _offset: u64,
-        count: u32,
-    ) -> StoreResult<ReadDone> {
+    fn content(&mut self, lender: &Lender<'_>, count: u32) -> StoreResult<ReadDone> {
         let done = outcome!(self, Read)?;
         let about = |status| Failed { status, about: Some(done.attributes) };
         let data = match done.count {
@@ -159,100 +122,61 @@ impl Procedures for Answered {
         let attributes = AttributeOctets::from(&done.attributes);
         Ok(ReadDone { data, is_cut: false, origin: Origin::Helper, eof: done.eof, attributes })
     }
+}
 
-    fn write(
+/// Makes procedures of the [table](crate::store_procedures): each has the outcome, or fails.
+macro_rules! answers3 {
+    (
+        version3 { $(
+            $(#[$doc:meta])*
+            $variant:ident: $label:literal, $effort:expr, $touch:ident, [$($object:expr),*];
+            fn $method:ident($($arg:ident: $lent:ty as $owned:ty),*)
+                -> $result:ty as $outcome:ident;
+        )* }
+        version4 { $($rows4:tt)* }
+    ) => {
+        $(fn $method(&mut self, $(_: $lent),*) -> $result {
+            outcome!(self, $outcome)
+        })*
+    };
+}
+
+/// The same for those of version 4.
+macro_rules! answers4 {
+    (
+        version3 { $($rows3:tt)* }
+        version4 { $(
+            $(#[$doc:meta])*
+            $variant:ident: $label:literal, $effort:expr, $touch:ident, [$($object:expr),*];
+            fn $method:ident($($arg:ident: $lent:ty as $owned:ty),*)
+                -> $result:ty as $outcome:ident;
+        )* }
+    ) => {
+        $(fn $method(&mut self, $(_: $lent),*) -> $result {
+            outcome!(self, $outcome)
+        })*
+    };
+}
+
+impl Procedures for Answered {
+    fn act_as(&mut self, _caller: &Caller) {}
+
+    fn mount(&mut self, _path: &[u8]) -> Result<FileHandle, Status> {
+        outcome!(self, Mounted)
+    }
+
+    fn readlink(&mut self, _lender: &Lender<'_>, _file: &FileHandle) -> StoreResult<ReadlinkDone> {
+        self.target()
+    }
+
+    fn read(
         &mut self,
+        lender: &Lender<'_>,
         _file: &FileHandle,
         _offset: u64,
-        _data: WritePayload<'_>,
-        _stable: StableHow,
-    ) -> StoreResult<WriteDone, ObjectChange> {
-        outcome!(self, Written)
-    }
-
-    fn commit(&mut self, _file: &FileHandle) -> StoreResult<CommitDone, ObjectChange> {
-        outcome!(self, Committed)
-    }
-
-    fn create(
-        &mut self,
-        _directory: &FileHandle,
-        _name: &[u8],
-        _how: &CreateMode,
-    ) -> StoreResult<MadeObject, ObjectChange> {
-        outcome!(self, Made)
-    }
-
-    fn mkdir(
-        &mut self,
-        _directory: &FileHandle,
-        _name: &[u8],
-        _set: &NewAttributes,
-    ) -> StoreResult<MadeObject, ObjectChange> {
-        outcome!(self, Made)
-    }
-
-    fn symlink(
-        &mut self,
-        _directory: &FileHandle,
-        _name: &[u8],
-        _target: &[u8],
-        _set: &NewAttributes,
-    ) -> StoreResult<MadeObject, ObjectChange> {
-        outcome!(self, Made)
-    }
-
-    fn mknod(
-        &mut self,
-        _directory: &FileHandle,
-        _name: &[u8],
-        _kind: FileKind,
-        _set: &NewAttributes,
-    ) -> StoreResult<MadeObject, ObjectChange> {
-        outcome!(self, Made)
-    }
-
-    fn mknod_device(
-        &mut self,
-        _directory: &FileHandle,
-        _name: &[u8],
-        _node: DeviceNode,
-        _set: &NewAttributes,
-    ) -> StoreResult<MadeObject, ObjectChange> {
-        outcome!(self, Made)
-    }
-
-    fn remove(
-        &mut self,
-        _directory: &FileHandle,
-        _name: &[u8],
-    ) -> StoreResult<ObjectChange, ObjectChange> {
-        outcome!(self, Changed)
-    }
-
-    fn rmdir(
-        &mut self,
-        _directory: &FileHandle,
-        _name: &[u8],
-    ) -> StoreResult<ObjectChange, ObjectChange> {
-        outcome!(self, Changed)
-    }
-
-    fn rename(
-        &mut self,
-        _from: NameIn<'_, &FileHandle>,
-        _to: NameIn<'_, &FileHandle>,
-    ) -> StoreResult<Renamed, Renamed> {
-        outcome!(self, Renamed)
-    }
-
-    fn link(
-        &mut self,
-        _file: &FileHandle,
-        _directory: &FileHandle,
-        _name: &[u8],
-    ) -> StoreResult<Linked, Linked> {
-        outcome!(self, Linked)
+        count: u32,
+    ) -> StoreResult<ReadDone> {
+        self.content(lender, count)
     }
 
     fn readdir(
@@ -273,66 +197,10 @@ impl Procedures for Answered {
         self.list(EntryDetail::Objects, visit)
     }
 
-    fn fsstat(&mut self, _object: &FileHandle) -> StoreResult<(FsStat, FileAttributes)> {
-        outcome!(self, FsStat)
-    }
-
-    fn fsinfo(&mut self, _object: &FileHandle) -> StoreResult<(FsInfo, FileAttributes)> {
-        outcome!(self, FsInfo)
-    }
-
-    fn pathconf(&mut self, _object: &FileHandle) -> StoreResult<(PathConf, FileAttributes)> {
-        outcome!(self, PathConf)
-    }
+    crate::store_procedures!(answers3);
 }
 
 impl Procedures4 for Answered {
-    fn lookupp(&mut self, _directory: &FileHandle) -> StoreResult<FoundObject> {
-        outcome!(self, Found)
-    }
-
-    fn pin(&mut self, _file: &FileHandle) -> Result<(), Status> {
-        outcome!(self, Pinned)
-    }
-
-    fn seek(&mut self, _file: &FileHandle, _at: u64, _what: SeekFor) -> StoreResult<SeekDone> {
-        outcome!(self, Sought)
-    }
-
-    fn allocate(
-        &mut self,
-        _file: &FileHandle,
-        _span: FileSpan,
-    ) -> StoreResult<ObjectChange, ObjectChange> {
-        outcome!(self, Changed)
-    }
-
-    fn deallocate(
-        &mut self,
-        _file: &FileHandle,
-        _span: FileSpan,
-    ) -> StoreResult<ObjectChange, ObjectChange> {
-        outcome!(self, Changed)
-    }
-
-    fn copy(
-        &mut self,
-        _from: FilePlace,
-        _to: FilePlace,
-        _count: u64,
-    ) -> StoreResult<CopyDone, ObjectChange> {
-        outcome!(self, Copied)
-    }
-
-    fn clone_range(
-        &mut self,
-        _from: FilePlace,
-        _to: FilePlace,
-        _count: u64,
-    ) -> StoreResult<ObjectChange, ObjectChange> {
-        outcome!(self, Changed)
-    }
-
     fn get_xattr(
         &mut self,
         lender: &Lender<'_>,
@@ -346,25 +214,5 @@ impl Procedures4 for Answered {
         self.xattr(lender)
     }
 
-    fn set_xattr(
-        &mut self,
-        _file: &FileHandle,
-        _name: &[u8],
-        _value: &[u8],
-        _how: XattrMode,
-    ) -> StoreResult<ObjectChange, ObjectChange> {
-        outcome!(self, Changed)
-    }
-
-    fn remove_xattr(
-        &mut self,
-        _file: &FileHandle,
-        _name: &[u8],
-    ) -> StoreResult<ObjectChange, ObjectChange> {
-        outcome!(self, Changed)
-    }
-
-    fn limits(&mut self, _object: &FileHandle) -> Result<StoreLimits, Status> {
-        outcome!(self, Limits)
-    }
+    crate::store_procedures!(answers4);
 }

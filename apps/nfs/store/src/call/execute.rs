@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 
 use stag_engine::Time;
 use stag_pools::Extent;
-use stag_protocol::nfs::v3::{FileHandle, FileKind, PlusRoom, ReadDirPlusArgs, Verifier};
+use stag_protocol::nfs::v3::{FileHandle, PlusRoom, ReadDirPlusArgs, Verifier};
 
-use super::listing::{EntryDetail, EntryFiller};
+use super::{
+    arguments::Lend,
+    listing::{EntryDetail, EntryFiller},
+};
 use crate::{
-    DeviceNode, ExportRoot, FilledLink, FilledListing, FilledRead, LISTING_MAX, Lender,
-    ListingStart, MadeObject, NameIn, NewAttributes, ObjectChange, Procedures, Procedures4, Status,
-    StoreCall, StoreOutcome, StoreRequest, StoreResult, TRANSFER_MAX, WritePayload, XATTR_MAX,
-    start_error::StartError,
+    ExportRoot, FilledLink, FilledListing, FilledRead, LISTING_MAX, Lender, ListingStart,
+    Procedures, Procedures4, Status, StoreCall, StoreOutcome, StoreRequest, StoreResult,
+    TRANSFER_MAX, XATTR_MAX, start_error::StartError,
 };
 
 /// A store whose calls block, shared by all helpers and shards of a process.
@@ -96,39 +98,59 @@ pub(crate) fn xattr_extent(
     Ok(octets.freeze())
 }
 
-/// Carries out a call by the methods of `store`.
-pub fn perform(store: &mut impl FillRoom, call: &mut StoreCall) -> StoreOutcome {
-    store.act_as(&call.caller);
-    let StoreCall { operation, room, payload, .. } = call;
-    let payload = payload.as_deref().unwrap_or_default();
-    let room = room.as_deref_mut().unwrap_or_default();
-    match operation {
-        StoreRequest::Mount => StoreOutcome::Mounted(store.mount(payload)),
-        StoreRequest::Read(args) => {
-            let len = room.len().min(args.count.min(TRANSFER_MAX) as usize);
-            let room = room.get_mut(..len).unwrap_or_default();
-            StoreOutcome::Read(store.fill_read(&args.file, args.offset, room))
+/// Makes [`perform`] of the table of [procedures](crate::store_procedures).
+macro_rules! execution {
+    (version3 { $($rows3:tt)* } version4 { $($rows4:tt)* }) => {
+        execution! { $($rows3)* $($rows4)* }
+    };
+    ($(
+        $(#[$doc:meta])*
+        $variant:ident: $label:literal, $effort:expr, $touch:ident, [$($object:expr),*];
+        fn $method:ident($($arg:ident: $lent:ty as $owned:ty),*) -> $result:ty as $outcome:ident;
+    )*) => {
+        /// Carries out a call by the methods of `store`.
+        pub fn perform(store: &mut impl FillRoom, call: &mut StoreCall) -> StoreOutcome {
+            store.act_as(&call.caller);
+            let StoreCall { operation, room, payload, .. } = call;
+            let payload = payload.as_deref().unwrap_or_default();
+            let room = room.as_deref_mut().unwrap_or_default();
+            match operation {
+                StoreRequest::Mount => StoreOutcome::Mounted(store.mount(payload)),
+                StoreRequest::Read(args) => {
+                    let len = room.len().min(args.count.min(TRANSFER_MAX) as usize);
+                    let room = room.get_mut(..len).unwrap_or_default();
+                    StoreOutcome::Read(store.fill_read(&args.file, args.offset, room))
+                }
+                StoreRequest::ReadLink(args) => {
+                    StoreOutcome::ReadLink(store.fill_link(&args.symlink, room))
+                }
+                StoreRequest::ReadDir(args) => {
+                    let start = ListingStart::from(&*args);
+                    let detail = EntryDetail::Names;
+                    let listing = Listing { directory: args.dir, start, detail };
+                    StoreOutcome::Listed(listing.fill(store, room))
+                }
+                StoreRequest::ReadDirPlus(args) => {
+                    let start = ListingStart::plus(args, plus_room(args));
+                    let detail = EntryDetail::Objects;
+                    let listing = Listing { directory: args.dir, start, detail };
+                    StoreOutcome::Listed(listing.fill(store, room))
+                }
+                StoreRequest::GetXattr { file, name } => {
+                    StoreOutcome::Xattr(store.fill_xattr(file, name.octets(), room))
+                }
+                StoreRequest::ListXattrs(file) => {
+                    StoreOutcome::Xattr(store.fill_xattr_names(file, room))
+                }
+                $(StoreRequest::$variant { $($arg),* } => {
+                    StoreOutcome::$outcome(store.$method($(Lend::lend($arg, payload)),*))
+                })*
+            }
         }
-        StoreRequest::ReadLink(args) => {
-            StoreOutcome::ReadLink(store.fill_link(&args.symlink, room))
-        }
-        StoreRequest::ReadDir(args) => {
-            let start = ListingStart::from(&*args);
-            let listing = Listing { directory: args.dir, start, detail: EntryDetail::Names };
-            StoreOutcome::Listed(listing.fill(store, room))
-        }
-        StoreRequest::ReadDirPlus(args) => {
-            let start = ListingStart::plus(args, plus_room(args));
-            let listing = Listing { directory: args.dir, start, detail: EntryDetail::Objects };
-            StoreOutcome::Listed(listing.fill(store, room))
-        }
-        StoreRequest::GetXattr(at) => {
-            StoreOutcome::Xattr(store.fill_xattr(&at.directory, at.name(), room))
-        }
-        StoreRequest::ListXattrs(file) => StoreOutcome::Xattr(store.fill_xattr_names(file, room)),
-        other => perform_plain(store, other, payload),
-    }
+    };
 }
+
+crate::store_procedures!(execution);
 
 /// The room of a READDIRPLUS. The reply's fields before and after the entries are not counted
 /// exactly, as this only saves looking up entries that do not fit.
@@ -156,97 +178,5 @@ impl Listing {
         };
         let (eof, verifier, attributes) = (listed.eof, listed.verifier, listed.attributes);
         Ok(FilledListing { len: filler.len(), eof, verifier, before, attributes })
-    }
-}
-
-/// Carries out a call that needs no room.
-fn perform_plain(
-    store: &mut (impl Procedures + Procedures4),
-    operation: &StoreRequest,
-    payload: &[u8],
-) -> StoreOutcome {
-    match operation {
-        StoreRequest::GetAttr(args) => StoreOutcome::Attributes(store.getattr(&args.object)),
-        StoreRequest::SetAttr { file, set, guard } => {
-            StoreOutcome::Set(store.setattr(file, set, *guard))
-        }
-        StoreRequest::Lookup(at) => StoreOutcome::Found(store.lookup(&at.directory, at.name())),
-        StoreRequest::Access(args) => StoreOutcome::Access(store.access(&args.object, args.access)),
-        StoreRequest::Write { file, offset, stable } => {
-            let data = WritePayload::from(payload);
-            StoreOutcome::Written(store.write(file, *offset, data, *stable))
-        }
-        StoreRequest::Create(at, how) => {
-            StoreOutcome::Made(store.create(&at.directory, at.name(), how))
-        }
-        StoreRequest::MkDir(at, set) => {
-            StoreOutcome::Made(store.mkdir(&at.directory, at.name(), set))
-        }
-        StoreRequest::Symlink(at, set) => {
-            StoreOutcome::Made(store.symlink(&at.directory, at.name(), payload, set))
-        }
-        StoreRequest::MkNod(at, node, set) => {
-            StoreOutcome::Made(make_node(store, at.place(), *node, set))
-        }
-        StoreRequest::Remove(at) => StoreOutcome::Changed(store.remove(&at.directory, at.name())),
-        StoreRequest::RmDir(at) => StoreOutcome::Changed(store.rmdir(&at.directory, at.name())),
-        StoreRequest::Rename(from, to) => {
-            StoreOutcome::Renamed(store.rename(from.place(), to.place()))
-        }
-        StoreRequest::Link(file, at) => {
-            StoreOutcome::Linked(store.link(file, &at.directory, at.name()))
-        }
-        StoreRequest::FsStat(args) => StoreOutcome::FsStat(store.fsstat(&args.object)),
-        StoreRequest::FsInfo(args) => StoreOutcome::FsInfo(store.fsinfo(&args.object)),
-        StoreRequest::PathConf(args) => StoreOutcome::PathConf(store.pathconf(&args.object)),
-        StoreRequest::Commit(args) => StoreOutcome::Committed(store.commit(&args.file)),
-        other => perform_more(store, other, payload),
-    }
-}
-
-/// Carries out a version 4 call that needs no room.
-fn perform_more(
-    store: &mut (impl Procedures + Procedures4),
-    operation: &StoreRequest,
-    payload: &[u8],
-) -> StoreOutcome {
-    match operation {
-        StoreRequest::LookupParent(object) => StoreOutcome::Found(store.lookupp(object)),
-        StoreRequest::Pin(file) => StoreOutcome::Pinned(store.pin(file)),
-        StoreRequest::Seek(file, offset, what) => {
-            StoreOutcome::Sought(store.seek(file, *offset, *what))
-        }
-        StoreRequest::Allocate(file, span) => StoreOutcome::Changed(store.allocate(file, *span)),
-        StoreRequest::Deallocate(file, span) => {
-            StoreOutcome::Changed(store.deallocate(file, *span))
-        }
-        StoreRequest::Copy { from, to, count } => {
-            StoreOutcome::Copied(store.copy(*from, *to, *count))
-        }
-        StoreRequest::Clone { from, to, count } => {
-            StoreOutcome::Changed(store.clone_range(*from, *to, *count))
-        }
-        StoreRequest::SetXattr(at, how) => {
-            StoreOutcome::Changed(store.set_xattr(&at.directory, at.name(), payload, *how))
-        }
-        StoreRequest::RemoveXattr(at) => {
-            StoreOutcome::Changed(store.remove_xattr(&at.directory, at.name()))
-        }
-        StoreRequest::Limits(object) => StoreOutcome::Limits(store.limits(object)),
-        _ => StoreOutcome::Failed(Status::ServerFault),
-    }
-}
-
-/// Makes a special file of any kind.
-pub fn make_node(
-    store: &mut (impl Procedures + ?Sized),
-    place: NameIn<'_, &FileHandle>,
-    node: DeviceNode,
-    set: &NewAttributes,
-) -> StoreResult<MadeObject, ObjectChange> {
-    let NameIn { directory, name } = place;
-    match node.kind {
-        FileKind::Character | FileKind::Block => store.mknod_device(directory, name, node, set),
-        kind => store.mknod(directory, name, kind, set),
     }
 }

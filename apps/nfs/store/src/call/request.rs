@@ -1,213 +1,205 @@
 //! Calls to be executed elsewhere: owned, so that they outlive the message that they came in, and
 //! may move to another thread.
 //!
-//! Names are stored in the operation itself. Longer data is lent from the shard's memory, which
+//! Names are stored in the call itself. Longer data is lent from the shard's memory, which
 //! keeps the buffer meanwhile: a WRITE's payload, a link's target and a path to mount as
 //! [`LentOctets`]; results of READ, READLINK and a listing as a [`LentRoom`].
-
-use std::fmt;
 
 use stag_nfs_os::{LentOctets, LentRoom};
 use stag_protocol::nfs::{
     Bulk,
     v3::{
-        AccessArgs, Call, CommitArgs, CreateArgs, DirOpArgs, FileHandle, GetAttrArgs, LinkArgs,
-        LookupArgs, MkDirArgs, MkNodArgs, Name, PATH_MAX, Procedure, ReadArgs, ReadDirArgs,
-        ReadDirPlusArgs, ReadLinkArgs, RemoveArgs, RenameArgs, SetAttrArgs, StableHow, SymlinkArgs,
-        SystemArgs, WriteArgs,
+        AccessArgs, Call, CommitArgs, CreateArgs, GetAttrArgs, LinkArgs, LookupArgs, MkDirArgs,
+        MkNodArgs, Name, PATH_MAX, Procedure, ReadArgs, ReadDirArgs, ReadDirPlusArgs, ReadLinkArgs,
+        RemoveArgs, RenameArgs, SetAttrArgs, SymlinkArgs, SystemArgs, WriteArgs,
     },
 };
 
-use crate::{
-    Caller, CreateMode, DeviceNode, FilePlace, FileSpan, FileTime, LISTING_MAX, NameIn,
-    NewAttributes, SeekFor, TRANSFER_MAX, XATTR_MAX, XattrMode,
-};
+use super::arguments::Lend;
+use crate::{Caller, LISTING_MAX, TRANSFER_MAX, XATTR_MAX, procedure_types::*};
 
-/// Bytes stored of a name: one more than any store accepts, so that a longer name stays too long.
-const NAME_LEN: usize = 256;
-
-/// A name in a directory that borrows nothing.
-#[derive(Clone, Copy)]
-pub struct OwnedName {
-    /// The directory.
-    pub directory: FileHandle,
-    len: u16,
-    octets: [u8; NAME_LEN],
+/// The word of a row that says if a call may change something.
+macro_rules! is_harmless {
+    (reads) => {
+        true
+    };
+    (changes) => {
+        false
+    };
 }
 
-impl OwnedName {
-    /// Copies a name. One that is too long for any store is truncated, and still too long.
-    pub fn new(directory: FileHandle, name: &[u8]) -> Self {
-        let mut octets = [0; NAME_LEN];
-        let len = name.len().min(NAME_LEN);
-        octets.iter_mut().zip(name).for_each(|(to, from)| *to = *from);
-        Self { directory, len: len as u16, octets }
-    }
+/// Makes the calls of the table of [procedures](crate::store_procedures).
+macro_rules! store_requests {
+    (version3 { $($rows3:tt)* } version4 { $($rows4:tt)* }) => {
+        store_requests! { $($rows3)* $($rows4)* }
+    };
+    ($(
+        $(#[$doc:meta])*
+        $variant:ident: $label:literal, $effort:expr, $touch:ident, [$($object:expr),*];
+        fn $method:ident($($arg:ident: $lent:ty as $owned:ty),*) -> $result:ty as $outcome:ident;
+    )*) => {
+        /// A procedure with its arguments, except for lent bytes.
+        #[derive(Clone, Copy, Debug)]
+        #[allow(
+            clippy::large_enum_variant,
+            reason = "it waits for a file system; boxing would allocate"
+        )]
+        #[allow(missing_docs, reason = "fields are the arguments of the procedure")]
+        pub enum StoreRequest {
+            /// MNT of a path, which is lent.
+            Mount,
+            /// READLINK to a room.
+            ReadLink(ReadLinkArgs),
+            /// READ to a room, of the room's length.
+            Read(ReadArgs),
+            /// READDIR to a room.
+            ReadDir(ReadDirArgs),
+            /// READDIRPLUS to a room.
+            ReadDirPlus(ReadDirPlusArgs),
+            /// GETXATTR to a room.
+            GetXattr { file: FileHandle, name: OwnedName },
+            /// LISTXATTRS to a room.
+            ListXattrs(FileHandle),
+            $(
+                #[doc = concat!($label, ", by the procedure `", stringify!($method), "`.")]
+                $variant { $($arg: $owned),* },
+            )*
+        }
 
-    fn of(place: &DirOpArgs<'_>) -> Self {
-        Self::new(place.dir, place.name.0)
-    }
+        #[allow(unused_variables, reason = "a row names all arguments")]
+        impl StoreRequest {
+            /// Returns true if it changes nothing, so that it may end after its caller was asked to
+            /// retry.
+            pub const fn is_harmless(&self) -> bool {
+                match self {
+                    Self::Mount
+                    | Self::ReadLink(_)
+                    | Self::Read(_)
+                    | Self::ReadDir(_)
+                    | Self::ReadDirPlus(_)
+                    | Self::GetXattr { .. }
+                    | Self::ListXattrs(_) => true,
+                    $(Self::$variant { .. } => is_harmless!($touch),)*
+                }
+            }
 
-    /// The name.
-    pub fn name(&self) -> &[u8] {
-        self.octets.get(..usize::from(self.len)).unwrap_or_default()
-    }
+            /// Its protocol name, for the log.
+            pub const fn label(&self) -> &'static str {
+                match self {
+                    Self::Mount => "MNT",
+                    Self::ReadLink(_) => "READLINK",
+                    Self::Read(_) => "READ",
+                    Self::ReadDir(_) => "READDIR",
+                    Self::ReadDirPlus(_) => "READDIRPLUS",
+                    Self::GetXattr { .. } => "GETXATTR",
+                    Self::ListXattrs(_) => "LISTXATTRS",
+                    $(Self::$variant { .. } => $label,)*
+                }
+            }
 
-    /// The name in its directory.
-    pub(crate) fn place(&self) -> NameIn<'_, &FileHandle> {
-        NameIn::new(&self.directory, self.name())
-    }
+            /// Its effort.
+            pub fn effort(&self) -> Effort {
+                match self {
+                    Self::Mount
+                    | Self::ReadLink(_)
+                    | Self::Read(_)
+                    | Self::ReadDir(_)
+                    | Self::ReadDirPlus(_)
+                    | Self::GetXattr { .. }
+                    | Self::ListXattrs(_) => Effort::Plain,
+                    $(Self::$variant { $($arg),* } => {
+                        $(let $arg: $lent = Lend::lend($arg, &[]);)*
+                        $effort
+                    })*
+                }
+            }
 
-    fn argument(&self) -> DirOpArgs<'_> {
-        DirOpArgs { dir: self.directory, name: Name(self.name()) }
-    }
+            /// Handles of its objects, the second only if there are two; none for MNT.
+            pub fn objects(&self) -> [Option<FileHandle>; 2] {
+                match self {
+                    Self::Mount => [None; 2],
+                    Self::ReadLink(args) => handles([&args.symlink]),
+                    Self::Read(args) => handles([&args.file]),
+                    Self::ReadDir(args) => handles([&args.dir]),
+                    Self::ReadDirPlus(args) => handles([&args.dir]),
+                    Self::GetXattr { file, .. } | Self::ListXattrs(file) => handles([file]),
+                    $(Self::$variant { $($arg),* } => {
+                        $(let $arg: $lent = Lend::lend($arg, &[]);)*
+                        handles([$($object),*])
+                    })*
+                }
+            }
+        }
+    };
 }
 
-impl fmt::Debug for OwnedName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "OwnedName({:?})", String::from_utf8_lossy(self.name()))
-    }
-}
+crate::store_procedures!(store_requests);
 
-/// A procedure with its arguments, except for lent bytes.
-#[derive(Clone, Copy, Debug)]
-#[allow(clippy::large_enum_variant, reason = "it waits for a file system; boxing would allocate")]
-pub enum StoreRequest {
-    /// MNT of a path, which is lent.
-    Mount,
-    /// GETATTR.
-    GetAttr(GetAttrArgs),
-    /// SETATTR.
-    SetAttr {
-        /// The file.
-        file: FileHandle,
-        /// Attributes to change.
-        set: NewAttributes,
-        /// The ctime that the file must have, in version 3's range.
-        guard: Option<FileTime>,
-    },
-    /// LOOKUP.
-    Lookup(OwnedName),
-    /// ACCESS.
-    Access(AccessArgs),
-    /// READLINK to a room.
-    ReadLink(ReadLinkArgs),
-    /// READ to a room, of the room's length.
-    Read(ReadArgs),
-    /// WRITE of lent bytes.
-    Write {
-        /// The file.
-        file: FileHandle,
-        /// Offset of the first byte.
-        offset: u64,
-        /// Required stability.
-        stable: StableHow,
-    },
-    /// CREATE.
-    Create(OwnedName, CreateMode),
-    /// MKDIR.
-    MkDir(OwnedName, NewAttributes),
-    /// SYMLINK to a lent target.
-    Symlink(OwnedName, NewAttributes),
-    /// MKNOD.
-    MkNod(OwnedName, DeviceNode, NewAttributes),
-    /// REMOVE.
-    Remove(OwnedName),
-    /// RMDIR.
-    RmDir(OwnedName),
-    /// RENAME from a name to another.
-    Rename(OwnedName, OwnedName),
-    /// LINK of a file to a name.
-    Link(FileHandle, OwnedName),
-    /// READDIR to a room.
-    ReadDir(ReadDirArgs),
-    /// READDIRPLUS to a room.
-    ReadDirPlus(ReadDirPlusArgs),
-    /// FSSTAT.
-    FsStat(SystemArgs),
-    /// FSINFO.
-    FsInfo(SystemArgs),
-    /// PATHCONF.
-    PathConf(SystemArgs),
-    /// COMMIT.
-    Commit(CommitArgs),
-    /// LOOKUPP.
-    LookupParent(FileHandle),
-    /// Pins a file.
-    Pin(FileHandle),
-    /// SEEK in a file from an offset on.
-    Seek(FileHandle, u64, SeekFor),
-    /// ALLOCATE.
-    Allocate(FileHandle, FileSpan),
-    /// DEALLOCATE.
-    Deallocate(FileHandle, FileSpan),
-    /// COPY of a number of bytes.
-    Copy {
-        /// The source.
-        from: FilePlace,
-        /// The target.
-        to: FilePlace,
-        /// The number; 0 for all.
-        count: u64,
-    },
-    /// CLONE of a number of bytes.
-    Clone {
-        /// The source.
-        from: FilePlace,
-        /// The target.
-        to: FilePlace,
-        /// The number; 0 for all.
-        count: u64,
-    },
-    /// GETXATTR to a room: the name's directory is the file.
-    GetXattr(OwnedName),
-    /// LISTXATTRS to a room.
-    ListXattrs(FileHandle),
-    /// SETXATTR of a lent value.
-    SetXattr(OwnedName, XattrMode),
-    /// REMOVEXATTR.
-    RemoveXattr(OwnedName),
-    /// Properties of an object's file system.
-    Limits(FileHandle),
+/// The handles of one or two objects.
+fn handles<const N: usize>(objects: [&FileHandle; N]) -> [Option<FileHandle>; 2] {
+    let mut objects = objects.into_iter().copied();
+    [objects.next(), objects.next()]
 }
 
 impl StoreRequest {
     /// The operation of a call; none for NULL, which never waits.
     pub fn of(call: &Call<'_>) -> Option<Self> {
+        let name = |name: &Name<'_>| OwnedName::new(name.0);
         Some(match call {
             Call::Null => return None,
-            Call::GetAttr(args) => Self::GetAttr(*args),
+            Call::GetAttr(args) => Self::GetAttr { file: args.object },
             Call::SetAttr(args) => Self::SetAttr {
                 file: args.object,
                 set: (&args.attributes).into(),
                 guard: args.guard.map(Into::into),
             },
-            Call::Lookup(args) => Self::Lookup(OwnedName::of(&args.what)),
-            Call::Access(args) => Self::Access(*args),
+            Call::Lookup(LookupArgs { what: at }) => {
+                Self::Lookup { directory: at.dir, name: name(&at.name) }
+            }
+            Call::Access(args) => Self::Access { file: args.object, asked: args.access },
             Call::ReadLink(args) => Self::ReadLink(*args),
             Call::Read(args) => Self::Read(*args),
             Call::Write(WriteArgs { file, offset, stable, .. }) => {
-                Self::Write { file: *file, offset: *offset, stable: *stable }
+                let (file, offset, stable) = (*file, *offset, *stable);
+                Self::Write { file, offset, data: LentArgument, stable }
             }
-            Call::Create(args) => Self::Create(OwnedName::of(&args.place), (&args.how).into()),
-            Call::MkDir(args) => Self::MkDir(OwnedName::of(&args.place), (&args.attributes).into()),
-            Call::Symlink(args) => {
-                Self::Symlink(OwnedName::of(&args.place), (&args.attributes).into())
+            Call::Create(CreateArgs { place: at, how }) => {
+                Self::Create { directory: at.dir, name: name(&at.name), how: how.into() }
             }
-            Call::MkNod(args) => {
-                let (node, set) = (DeviceNode::from(&args.what), NewAttributes::from(&args.what));
-                Self::MkNod(OwnedName::of(&args.place), node, set)
+            Call::MkDir(MkDirArgs { place: at, attributes }) => {
+                Self::MkDir { directory: at.dir, name: name(&at.name), set: attributes.into() }
             }
-            Call::Remove(args) => Self::Remove(OwnedName::of(&args.object)),
-            Call::RmDir(args) => Self::RmDir(OwnedName::of(&args.object)),
-            Call::Rename(args) => Self::Rename(OwnedName::of(&args.from), OwnedName::of(&args.to)),
-            Call::Link(args) => Self::Link(args.file, OwnedName::of(&args.link)),
+            Call::Symlink(SymlinkArgs { place: at, attributes, .. }) => Self::Symlink {
+                directory: at.dir,
+                name: name(&at.name),
+                target: LentArgument,
+                set: attributes.into(),
+            },
+            Call::MkNod(MkNodArgs { place: at, what }) => Self::MkNod {
+                directory: at.dir,
+                name: name(&at.name),
+                node: what.into(),
+                set: what.into(),
+            },
+            Call::Remove(RemoveArgs { object: at }) => {
+                Self::Remove { directory: at.dir, name: name(&at.name) }
+            }
+            Call::RmDir(RemoveArgs { object: at }) => {
+                Self::RmDir { directory: at.dir, name: name(&at.name) }
+            }
+            Call::Rename(RenameArgs { from, to }) => Self::Rename {
+                from: OwnedNameIn { directory: from.dir, name: name(&from.name) },
+                to: OwnedNameIn { directory: to.dir, name: name(&to.name) },
+            },
+            Call::Link(LinkArgs { file, link: at }) => {
+                Self::Link { file: *file, directory: at.dir, name: name(&at.name) }
+            }
             Call::ReadDir(args) => Self::ReadDir(*args),
             Call::ReadDirPlus(args) => Self::ReadDirPlus(*args),
-            Call::FsStat(args) => Self::FsStat(*args),
-            Call::FsInfo(args) => Self::FsInfo(*args),
-            Call::PathConf(args) => Self::PathConf(*args),
-            Call::Commit(args) => Self::Commit(*args),
+            Call::FsStat(args) => Self::FsStat { object: args.object },
+            Call::FsInfo(args) => Self::FsInfo { object: args.object },
+            Call::PathConf(args) => Self::PathConf { object: args.object },
+            Call::Commit(args) => Self::Commit { file: args.file },
         })
     }
 
@@ -215,48 +207,63 @@ impl StoreRequest {
     /// version 3 lacks.
     pub fn call<'a>(&'a self, lent: &'a [u8]) -> Option<Call<'a>> {
         Some(match self {
-            Self::GetAttr(args) => Call::GetAttr(*args),
+            Self::GetAttr { file } => Call::GetAttr(GetAttrArgs { object: *file }),
             Self::SetAttr { file, set, guard } => Call::SetAttr(SetAttrArgs {
                 object: *file,
                 attributes: set.into(),
                 guard: guard.map(Into::into),
             }),
-            Self::Lookup(at) => Call::Lookup(LookupArgs { what: at.argument() }),
-            Self::Access(args) => Call::Access(*args),
+            Self::Lookup { directory, name } => {
+                Call::Lookup(LookupArgs { what: name.argument(directory) })
+            }
+            Self::Access { file, asked } => {
+                Call::Access(AccessArgs { object: *file, access: *asked })
+            }
             Self::ReadLink(args) => Call::ReadLink(*args),
             Self::Read(args) => Call::Read(*args),
-            Self::Write { file, offset, stable } => Call::Write(WriteArgs {
+            Self::Write { file, offset, stable, .. } => Call::Write(WriteArgs {
                 file: *file,
                 offset: *offset,
                 stable: *stable,
                 data: Bulk::Inline(lent),
             }),
-            Self::Create(at, how) => {
-                Call::Create(CreateArgs { place: at.argument(), how: how.into() })
+            Self::Create { directory, name, how } => {
+                Call::Create(CreateArgs { place: name.argument(directory), how: how.into() })
             }
-            Self::MkDir(at, set) => {
-                Call::MkDir(MkDirArgs { place: at.argument(), attributes: set.into() })
+            Self::MkDir { directory, name, set } => {
+                Call::MkDir(MkDirArgs { place: name.argument(directory), attributes: set.into() })
             }
-            Self::Symlink(at, set) => Call::Symlink(SymlinkArgs {
-                place: at.argument(),
+            Self::Symlink { directory, name, set, .. } => Call::Symlink(SymlinkArgs {
+                place: name.argument(directory),
                 attributes: set.into(),
                 path: Bulk::Inline(lent),
             }),
-            Self::MkNod(at, node, set) => {
-                Call::MkNod(MkNodArgs { place: at.argument(), what: node.with(&set.into()) })
+            Self::MkNod { directory, name, node, set } => Call::MkNod(MkNodArgs {
+                place: name.argument(directory),
+                what: node.with(&set.into()),
+            }),
+            Self::Remove { directory, name } => {
+                Call::Remove(RemoveArgs { object: name.argument(directory) })
             }
-            Self::Remove(at) => Call::Remove(RemoveArgs { object: at.argument() }),
-            Self::RmDir(at) => Call::RmDir(RemoveArgs { object: at.argument() }),
-            Self::Rename(from, to) => {
-                Call::Rename(RenameArgs { from: from.argument(), to: to.argument() })
+            Self::RmDir { directory, name } => {
+                Call::RmDir(RemoveArgs { object: name.argument(directory) })
             }
-            Self::Link(file, at) => Call::Link(LinkArgs { file: *file, link: at.argument() }),
+            Self::Rename { from, to } => Call::Rename(RenameArgs {
+                from: from.name.argument(&from.directory),
+                to: to.name.argument(&to.directory),
+            }),
+            Self::Link { file, directory, name } => {
+                Call::Link(LinkArgs { file: *file, link: name.argument(directory) })
+            }
             Self::ReadDir(args) => Call::ReadDir(*args),
             Self::ReadDirPlus(args) => Call::ReadDirPlus(*args),
-            Self::FsStat(args) => Call::FsStat(*args),
-            Self::FsInfo(args) => Call::FsInfo(*args),
-            Self::PathConf(args) => Call::PathConf(*args),
-            Self::Commit(args) => Call::Commit(*args),
+            Self::FsStat { object } => Call::FsStat(SystemArgs { object: *object }),
+            Self::FsInfo { object } => Call::FsInfo(SystemArgs { object: *object }),
+            Self::PathConf { object } => Call::PathConf(SystemArgs { object: *object }),
+            Self::Commit { file } => {
+                // The verifier covers the whole file.
+                Call::Commit(CommitArgs { file: *file, offset: 0, count: 0 })
+            }
             _ => return None,
         })
     }
@@ -273,103 +280,8 @@ impl StoreRequest {
             Self::ReadLink(_) => PATH_MAX,
             Self::ReadDir(args) => listing_room(args.count),
             Self::ReadDirPlus(args) => listing_room(args.max_count),
-            Self::GetXattr(_) | Self::ListXattrs(_) => XATTR_MAX,
+            Self::GetXattr { .. } | Self::ListXattrs(_) => XATTR_MAX,
             _ => 0,
-        }
-    }
-
-    /// Returns true if it changes nothing, so that it may end after its caller was asked to retry.
-    pub const fn is_harmless(&self) -> bool {
-        matches!(
-            self,
-            Self::Mount
-                | Self::GetAttr(_)
-                | Self::Lookup(_)
-                | Self::Access(_)
-                | Self::ReadLink(_)
-                | Self::Read(_)
-                | Self::ReadDir(_)
-                | Self::ReadDirPlus(_)
-                | Self::FsStat(_)
-                | Self::FsInfo(_)
-                | Self::PathConf(_)
-                | Self::LookupParent(_)
-                | Self::Seek(..)
-                | Self::GetXattr(_)
-                | Self::ListXattrs(_)
-                | Self::Limits(_)
-        )
-    }
-
-    /// Its protocol name, for the log.
-    pub const fn label(&self) -> &'static str {
-        match self {
-            Self::Mount => "MNT",
-            Self::GetAttr(_) | Self::Limits(_) => "GETATTR",
-            Self::SetAttr { .. } => "SETATTR",
-            Self::Lookup(_) => "LOOKUP",
-            Self::LookupParent(_) => "LOOKUPP",
-            Self::Access(_) => "ACCESS",
-            Self::ReadLink(_) => "READLINK",
-            Self::Read(_) => "READ",
-            Self::Write { .. } => "WRITE",
-            Self::Create(..) => "CREATE",
-            Self::MkDir(..) => "MKDIR",
-            Self::Symlink(..) => "SYMLINK",
-            Self::MkNod(..) => "MKNOD",
-            Self::Remove(_) => "REMOVE",
-            Self::RmDir(_) => "RMDIR",
-            Self::Rename(..) => "RENAME",
-            Self::Link(..) => "LINK",
-            Self::ReadDir(_) => "READDIR",
-            Self::ReadDirPlus(_) => "READDIRPLUS",
-            Self::FsStat(_) => "FSSTAT",
-            Self::FsInfo(_) => "FSINFO",
-            Self::PathConf(_) => "PATHCONF",
-            Self::Commit(_) => "COMMIT",
-            Self::Pin(_) => "OPEN",
-            Self::Seek(..) => "SEEK",
-            Self::Allocate(..) => "ALLOCATE",
-            Self::Deallocate(..) => "DEALLOCATE",
-            Self::Copy { .. } => "COPY",
-            Self::Clone { .. } => "CLONE",
-            Self::GetXattr(_) => "GETXATTR",
-            Self::ListXattrs(_) => "LISTXATTRS",
-            Self::SetXattr(..) => "SETXATTR",
-            Self::RemoveXattr(_) => "REMOVEXATTR",
-        }
-    }
-
-    /// Its effort.
-    pub fn effort(&self) -> Effort {
-        match self {
-            Self::Allocate(..)
-            | Self::Deallocate(..)
-            | Self::Clone { .. }
-            | Self::SetXattr(..)
-            | Self::RemoveXattr(_) => Effort::Change,
-            Self::Copy { .. } => Effort::Long,
-            other => other.call(&[]).map_or(Effort::Plain, |call| Effort::of(&call)),
-        }
-    }
-
-    /// Handles of its objects, the second only if there are two; none for MNT.
-    pub fn objects(&self) -> [Option<FileHandle>; 2] {
-        match self {
-            Self::LookupParent(object)
-            | Self::Pin(object)
-            | Self::Seek(object, ..)
-            | Self::Allocate(object, _)
-            | Self::Deallocate(object, _)
-            | Self::ListXattrs(object)
-            | Self::Limits(object) => [Some(*object), None],
-            Self::GetXattr(at) | Self::SetXattr(at, _) | Self::RemoveXattr(at) => {
-                [Some(at.directory), None]
-            }
-            Self::Copy { from, to, .. } | Self::Clone { from, to, .. } => {
-                [Some(from.file), Some(to.file)]
-            }
-            other => other.call(&[]).map_or([None; 2], |call| objects(&call).map(|o| o.copied())),
         }
     }
 }
@@ -420,11 +332,19 @@ pub enum Effort {
 }
 
 impl Effort {
+    /// The effort of a WRITE.
+    pub const fn of_write(stable: StableHow) -> Self {
+        match stable {
+            StableHow::Unstable => Self::Plain,
+            StableHow::DataSync | StableHow::FileSync => Self::Sync,
+        }
+    }
+
     /// The effort of a call.
     pub const fn of(call: &Call<'_>) -> Self {
         match call {
-            Call::Write(WriteArgs { stable: StableHow::Unstable, .. }) => Self::Plain,
-            Call::Write(_) | Call::Commit(_) => Self::Sync,
+            Call::Write(args) => Self::of_write(args.stable),
+            Call::Commit(_) => Self::Sync,
             Call::SetAttr(_)
             | Call::Create(_)
             | Call::MkDir(_)
@@ -463,7 +383,9 @@ impl StoreCall {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stag_protocol::nfs::v3::{CreateHow, DeviceNumber, NodeKind, PATH_MAX, SetAttributes};
+    use stag_protocol::nfs::v3::{
+        CreateHow, DeviceNumber, DirOpArgs, Name, NodeKind, SetAttributes,
+    };
 
     fn handle(octet: u8) -> FileHandle {
         FileHandle::new(&[octet; 44]).unwrap()
@@ -507,15 +429,5 @@ mod tests {
             assert_eq!(operation.is_harmless(), !is_change, "{call:?}");
         }
         assert!(StoreRequest::of(&Call::Null).is_none());
-    }
-
-    #[test]
-    fn a_name_that_is_too_long_stays_too_long() {
-        for len in [0, 1, 255, 256, 257, PATH_MAX] {
-            let name = vec![b'n'; len];
-            let owned = OwnedName::new(handle(1), &name);
-            assert_eq!(owned.name().len(), len.min(256));
-            assert!(name.starts_with(owned.name()));
-        }
     }
 }

@@ -14,8 +14,8 @@ use crate::{
 use stag_ceph::CephInode;
 use stag_engine::Extents;
 use stag_protocol::nfs::v3::{
-    Access, AttributeOctets, DeviceNumber, FileHandle, FileKind, FsInfo, FsStat, PATH_MAX,
-    PathConf, StableHow, Status,
+    Access, AttributeOctets, FileHandle, FileKind, FsInfo, FsStat, PATH_MAX, PathConf, StableHow,
+    Status,
 };
 use std::sync::Arc;
 
@@ -177,17 +177,6 @@ impl Procedures for CephSession {
     }
 
     fn mknod(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
-        kind: FileKind,
-        set: &NewAttributes,
-    ) -> StoreResult<MadeObject, ObjectChange> {
-        let device = DeviceNumber::default();
-        self.make_special(directory, name, DeviceNode { kind, device }, set)
-    }
-
-    fn mknod_device(
         &mut self,
         directory: &FileHandle,
         name: &[u8],

@@ -90,6 +90,13 @@ pub struct DeviceNode {
     pub device: DeviceNumber,
 }
 
+impl From<FileKind> for DeviceNode {
+    /// A special file that is no device.
+    fn from(kind: FileKind) -> Self {
+        Self { kind, device: DeviceNumber::default() }
+    }
+}
+
 /// A name in a directory (RFC 1813 §2.5, diropargs3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameIn<'a, D> {
@@ -107,4 +114,4 @@ impl<'a, D> NameIn<'a, D> {
 }
 
 /// The result of an operation: a failure carries the known attributes of the objects.
-pub(crate) type StoreResult<T, About = Option<FileAttributes>> = Result<T, Failed<About>>;
+pub type StoreResult<T, About = Option<FileAttributes>> = Result<T, Failed<About>>;

@@ -25,6 +25,16 @@ impl<About: Default> From<Status> for Failed<About> {
     }
 }
 
+/// The outcome of a procedure.
+pub trait StoreAnswer {
+    /// Its result when it has succeeded.
+    type Done;
+}
+
+impl<Done, Reason> StoreAnswer for Result<Done, Reason> {
+    type Done = Done;
+}
+
 /// Result of LOOKUP (RFC 1813 §3.3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundObject {

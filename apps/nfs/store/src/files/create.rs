@@ -18,7 +18,7 @@
 
 use rustix::{
     fs::{
-        AtFlags, Dev, FileType, Mode, OFlags, Statx, makedev, mkdirat, mknodat, openat, symlinkat,
+        AtFlags, FileType, Mode, OFlags, Statx, makedev, mkdirat, mknodat, openat, symlinkat,
         unlinkat,
     },
     path::DecInt,
@@ -48,13 +48,6 @@ const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 
 type Object = (FileHandle, FileAttributes);
-
-/// The kind of a special file, and its device if the caller may create devices.
-#[derive(Clone, Copy, Debug)]
-struct SpecialFile {
-    kind: FileKind,
-    device: Option<Dev>,
-}
 
 impl Files {
     /// CREATE (RFC 1813 §3.3.8). The verifier of an exclusive one is kept in the file's times until
@@ -126,7 +119,8 @@ impl Files {
         })
     }
 
-    /// MKNOD of a fifo or a socket (RFC 1813 §3.3.11).
+    /// MKNOD (RFC 1813 §3.3.11). A device requires all rights, which only a caller acting as root
+    /// in privileged mode has.
     ///
     /// # Errors
     ///
@@ -136,36 +130,11 @@ impl Files {
         &mut self,
         directory: &FileHandle,
         name: &[u8],
-        kind: FileKind,
-        set: &NewAttributes,
-    ) -> Result<MadeObject, Failed<ObjectChange>> {
-        self.make_node(directory, name, SpecialFile { kind, device: None }, set)
-    }
-
-    /// MKNOD of a device. Requires all rights, which only a caller acting as root in privileged
-    /// mode has.
-    ///
-    /// # Errors
-    /// As [`Files::mknod`].
-    pub fn mknod_device(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
         node: DeviceNode,
         set: &NewAttributes,
     ) -> Result<MadeObject, Failed<ObjectChange>> {
         let DeviceNode { kind, device } = node;
         let device = self.shared.policy.as_ref().map(|_| makedev(device.major, device.minor));
-        self.make_node(directory, name, SpecialFile { kind, device }, set)
-    }
-
-    fn make_node(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
-        SpecialFile { kind, device }: SpecialFile,
-        set: &NewAttributes,
-    ) -> Result<MadeObject, Failed<ObjectChange>> {
         let set = &self.under_umask(directory, set);
         self.make(directory, name, set, |files, slot, name| {
             let (file_type, device) = match (kind, device) {

@@ -268,7 +268,7 @@ impl Files {
     ///
     /// The status of the reply. [`Status::FBig`] when the file would end past the file system's
     /// largest offset.
-    pub fn write(
+    pub fn write_slices(
         &mut self,
         file: &FileHandle,
         offset: u64,

@@ -43,7 +43,7 @@ impl Files {
     ///
     /// # Errors
     /// The status of the reply; [`Status::NotSync`] when the guard does not match.
-    pub fn setattr(
+    pub fn set_attributes(
         &mut self,
         file: &FileHandle,
         set: &NewAttributes,

@@ -10,8 +10,8 @@ use stag_engine::config;
 use stag_pools::Buf;
 use stag_protocol::nfs::{
     v3::{
-        Access, AttributeOctets, FileHandle, FileKind, FsInfo, FsStat, PATH_MAX, PathConf,
-        StableHow, Status, Verifier,
+        Access, AttributeOctets, FileHandle, FsInfo, FsStat, PATH_MAX, PathConf, StableHow, Status,
+        Verifier,
     },
     v4::state::LockRange,
 };
@@ -53,6 +53,27 @@ fn gathered(octets: Buf, done: data::ReadDone, is_cut: bool) -> ReadDone {
 }
 
 impl Files {
+    /// SETATTR as [`Files::set_attributes`], with the attributes that were set.
+    fn setattr(
+        &mut self,
+        file: &FileHandle,
+        set: &NewAttributes,
+        guard: Option<FileTime>,
+    ) -> StoreResult<SetDone, SetDone> {
+        SetDone::of(set, self.set_attributes(file, set, guard))
+    }
+
+    /// WRITE of the bytes of a call.
+    fn write(
+        &mut self,
+        file: &FileHandle,
+        offset: u64,
+        data: WritePayload<'_>,
+        stable: StableHow,
+    ) -> StoreResult<WriteDone, ObjectChange> {
+        self.write_slices(file, offset, &mut [IoSlice::new(data.octets)], stable)
+    }
+
     /// A buffer for a READ, or the answer that there is none.
     fn buffer(
         &mut self,
@@ -191,6 +212,25 @@ impl Store for Files {
     }
 }
 
+/// Makes the procedures of the [table](crate::store_procedures): each is the method of that name,
+/// whose faults are noted.
+macro_rules! noted {
+    (
+        version3 { $(
+            $(#[$doc:meta])*
+            $variant:ident: $label:literal, $effort:expr, $touch:ident,
+                [$object:expr $(, $other:expr)*];
+            fn $method:ident($($arg:ident: $lent:ty as $owned:ty),*)
+                -> $result:ty as $outcome:ident;
+        )* }
+        version4 { $($rows4:tt)* }
+    ) => {
+        $(fn $method(&mut self, $($arg: $lent),*) -> $result {
+            self.noting($label, $object, |files| Files::$method(files, $($arg),*))
+        })*
+    };
+}
+
 impl Procedures for Files {
     fn act_as(&mut self, caller: &Caller) {
         self.act_as_caller(caller);
@@ -203,33 +243,6 @@ impl Procedures for Files {
             self.report_fault("MNT", found);
         }
         mounted
-    }
-
-    fn getattr(&mut self, file: &FileHandle) -> Result<FileAttributes, Status> {
-        self.noting("GETATTR", file, |files| Files::getattr(files, file))
-    }
-
-    fn setattr(
-        &mut self,
-        file: &FileHandle,
-        set: &NewAttributes,
-        guard: Option<FileTime>,
-    ) -> StoreResult<SetDone, SetDone> {
-        self.noting("SETATTR", file, |files| {
-            SetDone::of(set, Files::setattr(files, file, set, guard))
-        })
-    }
-
-    fn lookup(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<FoundObject> {
-        self.noting("LOOKUP", directory, |files| Files::lookup(files, directory, name))
-    }
-
-    fn access(
-        &mut self,
-        file: &FileHandle,
-        asked: Access,
-    ) -> StoreResult<(Access, FileAttributes)> {
-        self.noting("ACCESS", file, |files| Files::access(files, file, asked))
     }
 
     fn readlink(&mut self, lender: &Lender<'_>, file: &FileHandle) -> StoreResult<ReadlinkDone> {
@@ -311,107 +324,6 @@ impl Procedures for Files {
         })
     }
 
-    fn write(
-        &mut self,
-        file: &FileHandle,
-        offset: u64,
-        data: WritePayload<'_>,
-        stable: StableHow,
-    ) -> StoreResult<WriteDone, ObjectChange> {
-        self.noting("WRITE", file, |files| {
-            Files::write(files, file, offset, &mut [IoSlice::new(data.octets)], stable)
-        })
-    }
-
-    fn commit(&mut self, file: &FileHandle) -> StoreResult<CommitDone, ObjectChange> {
-        self.noting("COMMIT", file, |files| Files::commit(files, file))
-    }
-
-    fn create(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
-        how: &CreateMode,
-    ) -> StoreResult<MadeObject, ObjectChange> {
-        self.noting("CREATE", directory, |files| Files::create(files, directory, name, how))
-    }
-
-    fn mkdir(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
-        set: &NewAttributes,
-    ) -> StoreResult<MadeObject, ObjectChange> {
-        self.noting("MKDIR", directory, |files| Files::mkdir(files, directory, name, set))
-    }
-
-    fn symlink(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
-        target: &[u8],
-        set: &NewAttributes,
-    ) -> StoreResult<MadeObject, ObjectChange> {
-        self.noting("SYMLINK", directory, |files| {
-            Files::symlink(files, directory, name, target, set)
-        })
-    }
-
-    fn mknod(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
-        kind: FileKind,
-        set: &NewAttributes,
-    ) -> StoreResult<MadeObject, ObjectChange> {
-        self.noting("MKNOD", directory, |files| Files::mknod(files, directory, name, kind, set))
-    }
-
-    fn mknod_device(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
-        node: DeviceNode,
-        set: &NewAttributes,
-    ) -> StoreResult<MadeObject, ObjectChange> {
-        self.noting("MKNOD", directory, |files| {
-            Files::mknod_device(files, directory, name, node, set)
-        })
-    }
-
-    fn remove(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
-    ) -> StoreResult<ObjectChange, ObjectChange> {
-        self.noting("REMOVE", directory, |files| Files::remove(files, directory, name))
-    }
-
-    fn rmdir(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
-    ) -> StoreResult<ObjectChange, ObjectChange> {
-        self.noting("RMDIR", directory, |files| Files::rmdir(files, directory, name))
-    }
-
-    fn rename(
-        &mut self,
-        from: NameIn<'_, &FileHandle>,
-        to: NameIn<'_, &FileHandle>,
-    ) -> StoreResult<Renamed, Renamed> {
-        self.noting("RENAME", from.directory, |files| Files::rename(files, from, to))
-    }
-
-    fn link(
-        &mut self,
-        file: &FileHandle,
-        directory: &FileHandle,
-        name: &[u8],
-    ) -> StoreResult<Linked, Linked> {
-        self.noting("LINK", file, |files| Files::link(files, file, directory, name))
-    }
-
     fn readdir(
         &mut self,
         directory: &FileHandle,
@@ -432,15 +344,5 @@ impl Procedures for Files {
         })
     }
 
-    fn fsstat(&mut self, object: &FileHandle) -> StoreResult<(FsStat, FileAttributes)> {
-        self.noting("FSSTAT", object, |files| Files::fsstat(files, object))
-    }
-
-    fn fsinfo(&mut self, object: &FileHandle) -> StoreResult<(FsInfo, FileAttributes)> {
-        self.noting("FSINFO", object, |files| Files::fsinfo(files, object))
-    }
-
-    fn pathconf(&mut self, object: &FileHandle) -> StoreResult<(PathConf, FileAttributes)> {
-        self.noting("PATHCONF", object, |files| Files::pathconf(files, object))
-    }
+    crate::store_procedures!(noted);
 }

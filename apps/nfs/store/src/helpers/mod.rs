@@ -273,7 +273,7 @@ mod tests {
         start_error::StartError,
     };
     use stag_engine::PeerAddress;
-    use stag_protocol::nfs::v3::{FileHandle, GetAttrArgs, Status, Verifier};
+    use stag_protocol::nfs::v3::{FileHandle, Status, Verifier};
     use std::thread;
     use std::{
         sync::{
@@ -368,7 +368,10 @@ mod tests {
 
     impl HelperStore for Session {
         fn perform(&mut self, call: &mut StoreCall) -> StoreOutcome {
-            assert!(!matches!(call.operation, StoreRequest::Lookup(_)), "a mistake of the store");
+            assert!(
+                !matches!(call.operation, StoreRequest::Lookup { .. }),
+                "a mistake of the store"
+            );
             if matches!(call.operation, StoreRequest::Mount) {
                 let _ = self.0.0.lock().unwrap().recv();
             }
@@ -428,7 +431,7 @@ mod tests {
         for number in 0..5 {
             helpers.perform(hung, call(StoreRequest::Mount), WaitTicket(number)).unwrap();
         }
-        let quick = || call(StoreRequest::GetAttr(GetAttrArgs { object: handle() }));
+        let quick = || call(StoreRequest::GetAttr { file: handle() });
         for number in 10..20 {
             helpers.perform(other, quick(), WaitTicket(number)).unwrap();
             let done = await_done(&helpers);
@@ -453,7 +456,7 @@ mod tests {
     #[test]
     fn no_call_is_left_while_helpers_sleep() {
         let (helpers, _go) = gated_calls(4);
-        let quick = || call(StoreRequest::GetAttr(GetAttrArgs { object: handle() }));
+        let quick = || call(StoreRequest::GetAttr { file: handle() });
         // One, and then ever more than there are helpers: some sleep, some are starting.
         for round in 0..2_000 {
             let many = [1, 2, 5, 9][round % 4];
@@ -469,9 +472,9 @@ mod tests {
     #[test]
     fn a_mistake_of_a_store_ends_one_call_and_no_helper() {
         let (helpers, _go) = gated_calls(1);
-        let name = OwnedName::new(handle(), b"name");
+        let name = OwnedName::new(b"name");
         for round in 0..3 {
-            let lookup = call(StoreRequest::Lookup(name));
+            let lookup = call(StoreRequest::Lookup { directory: handle(), name });
             helpers.perform(HelperLane(1), lookup, WaitTicket(round)).unwrap();
             let done = await_done(&helpers);
             assert!(matches!(done.outcome, StoreOutcome::Failed(Status::ServerFault)));

@@ -198,7 +198,6 @@ mod tests {
         memory::{MemoryConfig, MemoryExport},
     };
     use stag_engine::PeerAddress;
-    use stag_protocol::nfs::v3::GetAttrArgs;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     fn home_and_guests<const GUESTS: usize>() -> (Memory, [GuestMail; GUESTS]) {
@@ -227,9 +226,9 @@ mod tests {
         assert_eq!(guests[1].exports(), ["data"]);
         assert_eq!(guests[1].verifier(), home.verifier());
         for (uid, guest) in (7..).zip(&mut guests) {
-            let name = OwnedName::new(root, format!("of-{uid}").as_bytes());
+            let name = OwnedName::new(format!("of-{uid}").as_bytes());
             let how = CreateMode::Guarded(NewAttributes::default());
-            let create = call(uid, StoreRequest::Create(name, how));
+            let create = call(uid, StoreRequest::Create { directory: root, name, how });
             guest.send(create, WaitTicket(uid as u16)).unwrap();
             assert!(guest.next_done().is_none() && home.wants_idle_passes());
         }
@@ -255,7 +254,7 @@ mod tests {
         });
         drop(other);
         let root = home.mount(b"/data").unwrap();
-        let look = || call(1, StoreRequest::GetAttr(GetAttrArgs { object: root }));
+        let look = || call(1, StoreRequest::GetAttr { file: root });
         for number in 0..TICKETS as u16 {
             guest.send(look(), WaitTicket(number)).unwrap();
         }
@@ -276,6 +275,6 @@ mod tests {
         // A home that is gone refuses all calls.
         drop(home);
         let refused = guest.send(look(), WaitTicket(1)).map_err(|call| call.operation);
-        assert!(matches!(refused, Err(StoreRequest::GetAttr(_))));
+        assert!(matches!(refused, Err(StoreRequest::GetAttr { .. })));
     }
 }

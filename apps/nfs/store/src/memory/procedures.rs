@@ -1,8 +1,8 @@
 //! [`Store`] and its procedures for [`Memory`].
 
 use stag_protocol::nfs::v3::{
-    Access, AttributeOctets, CookieVerifier, DeviceNumber, FileHandle, FileKind, FsInfo, FsStat,
-    PathConf, StableHow, Status, Time,
+    Access, AttributeOctets, CookieVerifier, FileHandle, FileKind, FsInfo, FsStat, PathConf,
+    StableHow, Status, Time,
 };
 
 use super::{
@@ -304,17 +304,6 @@ impl Procedures for Memory {
     }
 
     fn mknod(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
-        kind: FileKind,
-        set: &NewAttributes,
-    ) -> StoreResult<MadeObject, ObjectChange> {
-        let device = DeviceNumber::default();
-        self.mknod_device(directory, name, DeviceNode { kind, device }, set)
-    }
-
-    fn mknod_device(
         &mut self,
         directory: &FileHandle,
         name: &[u8],

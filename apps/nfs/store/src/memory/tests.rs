@@ -433,7 +433,7 @@ fn devices_are_made_and_keep_their_numbers() {
         [(b"b", FileKind::Block, 8, 17), (b"c", FileKind::Character, 4_095, 1_048_575)]
     {
         let device = DeviceNumber { major, minor };
-        let made = memory.mknod_device(&root, name, DeviceNode { kind, device }, &set).unwrap();
+        let made = memory.mknod(&root, name, DeviceNode { kind, device }, &set).unwrap();
         let found = memory.lookup(&root, name).unwrap();
         assert_eq!((found.handle, found.attributes), (made.handle, made.attributes));
         assert_eq!(
@@ -442,8 +442,7 @@ fn devices_are_made_and_keep_their_numbers() {
         );
         assert_eq!((made.attributes.size, made.attributes.nlink), (0, 1));
         assert_eq!(write(&mut memory, &made.handle, 0, b"x"), Err(Status::Inval));
-        let again =
-            memory.mknod_device(&root, name, DeviceNode { kind, device }, &set).unwrap_err();
+        let again = memory.mknod(&root, name, DeviceNode { kind, device }, &set).unwrap_err();
         assert_eq!(again.status, Status::Exist);
         memory.remove(&root, name).unwrap();
         assert_eq!(memory.getattr(&made.handle), Err(Status::Stale));

@@ -51,7 +51,7 @@ on_every_store! {
         let root = bench.root;
         let set = NewAttributes::default();
         let link = bench.store.symlink(&root, b"l", b"f", &set).unwrap().handle;
-        let fifo = bench.store.mknod(&root, b"p", FileKind::Fifo, &set).unwrap().handle;
+        let fifo = bench.store.mknod(&root, b"p", FileKind::Fifo.into(), &set).unwrap().handle;
         for (handle, expected) in
             [(root, Status::IsDir), (link, Status::Inval), (fifo, Status::Inval)]
         {
@@ -187,9 +187,9 @@ on_every_store! {
         assert_eq!((made.attributes.kind, made.attributes.size), (FileKind::Symlink, 12));
         assert_eq!(bench.target(&made.handle).unwrap(), b"../../target");
         assert_eq!(bench.target(&root), Err(Status::Inval));
-        let made = bench.store.mknod(&root, b"p", FileKind::Fifo, &plain).unwrap();
+        let made = bench.store.mknod(&root, b"p", FileKind::Fifo.into(), &plain).unwrap();
         assert_eq!((made.attributes.kind, made.attributes.mode), (FileKind::Fifo, 0o755));
-        let made = bench.store.mknod(&root, b"s", FileKind::Socket, &plain).unwrap();
+        let made = bench.store.mknod(&root, b"s", FileKind::Socket.into(), &plain).unwrap();
         assert_eq!(made.attributes.kind, FileKind::Socket);
     }
 
@@ -245,7 +245,7 @@ on_every_store! {
             (FileKind::Directory, Status::BadType),
             (FileKind::Symlink, Status::BadType),
         ] {
-            let failed = bench.store.mknod(&root, b"n", kind, &set).unwrap_err();
+            let failed = bench.store.mknod(&root, b"n", kind.into(), &set).unwrap_err();
             assert_eq!((failed.status, failed.about.after.is_some()), (expected, true));
         }
         for target in [&b""[..], b"a\0b"] {
@@ -263,7 +263,8 @@ on_every_store! {
         ] {
             assert_eq!(status(bench.store.mkdir(&root, name, &set)), expected);
             assert_eq!(status(bench.store.symlink(&root, name, b"t", &set)), expected);
-            assert_eq!(status(bench.store.mknod(&root, name, FileKind::Fifo, &set)), expected);
+            let made = bench.store.mknod(&root, name, FileKind::Fifo.into(), &set);
+            assert_eq!(status(made), expected);
             assert_eq!(status(bench.store.create(&root, name, &guarded(0o600))), expected);
         }
         assert_eq!(status(bench.store.create(&file, b"x", &guarded(0o600))), Status::NotDir);
@@ -451,7 +452,7 @@ fn refuses_every_change<S: Store + Procedures>(mut bench: Bench<S>) {
         status(store.create(&root, b"present", &CreateMode::Unchecked(set))),
         status(store.mkdir(&root, b"n", &set)),
         status(store.symlink(&root, b"n", b"t", &set)),
-        status(store.mknod(&root, b"n", FileKind::Fifo, &set)),
+        status(store.mknod(&root, b"n", FileKind::Fifo.into(), &set)),
         status(store.remove(&root, b"present")),
         status(store.rmdir(&root, b"present")),
         status(store.rename(NameIn::new(&root, b"present"), NameIn::new(&root, b"g"))),

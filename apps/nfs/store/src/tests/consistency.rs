@@ -30,7 +30,7 @@ fn changes<S: Store + Procedures>(bench: &mut Bench<S>) -> Vec<Seen> {
         tell(bench, "MKDIR", &root, &mut |store| made(store.mkdir(&root, b"d", &set)));
         tell(bench, "SYMLINK", &root, &mut |store| made(store.symlink(&root, b"l", b"f", &set)));
         tell(bench, "MKNOD", &root, &mut |store| {
-            made(store.mknod(&root, b"p", FileKind::Fifo, &set))
+            made(store.mknod(&root, b"p", FileKind::Fifo.into(), &set))
         });
         tell(bench, "LINK", &root, &mut |store| match store.link(&file, &root, b"second") {
             Ok(linked) => linked.directory,

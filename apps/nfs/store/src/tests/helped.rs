@@ -1,18 +1,14 @@
 //! A store whose calls are all executed like a helper's: as owned operations, with lent memory, to
 //! outcomes that are answered later.
 
-use stag_protocol::nfs::v3::{
-    Access, AccessArgs, CommitArgs, DeviceNumber, FileHandle, FileKind, FsInfo, FsStat,
-    GetAttrArgs, PathConf, ReadArgs, ReadDirArgs, ReadDirPlusArgs, ReadLinkArgs, StableHow,
-    SystemArgs, Verifier,
-};
+use stag_protocol::nfs::v3::{ReadArgs, ReadDirArgs, ReadDirPlusArgs, ReadLinkArgs, Verifier};
 use std::io;
 
 use stag_engine::PeerAddress;
 use stag_nfs_os::{OctetsKeeper, RoomKeeper};
 use stag_pools::{Class, Extent, Pool};
 
-use crate::*;
+use crate::{procedure_types::*, *};
 
 /// See the module.
 pub(super) struct Helped<S> {
@@ -48,10 +44,6 @@ impl<S: FillRoom> Helped<S> {
     }
 }
 
-fn at(directory: &FileHandle, name: &[u8]) -> OwnedName {
-    OwnedName::new(*directory, name)
-}
-
 impl<S: FillRoom + Store> Store for Helped<S> {
     type Now = Self;
 
@@ -84,6 +76,44 @@ impl<S: FillRoom + Store> Store for Helped<S> {
     }
 }
 
+/// Makes procedures of the [table](crate::store_procedures).
+macro_rules! helped3 {
+    (
+        version3 { $(
+            $(#[$doc:meta])*
+            $variant:ident: $label:literal, $effort:expr, $touch:ident, [$($object:expr),*];
+            fn $method:ident($($arg:ident: $lent:ty as $owned:ty),*)
+                -> $result:ty as $outcome:ident;
+        )* }
+        version4 { $($rows4:tt)* }
+    ) => {
+        $(fn $method(&mut self, $($arg: $lent),*) -> $result {
+            let request = StoreRequest::$variant { $($arg: Own::<$owned>::own(&$arg)),* };
+            let lent = [$(Own::<$owned>::lent(&$arg)),*].into_iter().flatten().next();
+            self.carry_out(request, lent.unwrap_or_default()).$method($($arg),*)
+        })*
+    };
+}
+
+/// The same for those of version 4.
+macro_rules! helped4 {
+    (
+        version3 { $($rows3:tt)* }
+        version4 { $(
+            $(#[$doc:meta])*
+            $variant:ident: $label:literal, $effort:expr, $touch:ident, [$($object:expr),*];
+            fn $method:ident($($arg:ident: $lent:ty as $owned:ty),*)
+                -> $result:ty as $outcome:ident;
+        )* }
+    ) => {
+        $(fn $method(&mut self, $($arg: $lent),*) -> $result {
+            let request = StoreRequest::$variant { $($arg: Own::<$owned>::own(&$arg)),* };
+            let lent = [$(Own::<$owned>::lent(&$arg)),*].into_iter().flatten().next();
+            self.carry_out(request, lent.unwrap_or_default()).$method($($arg),*)
+        })*
+    };
+}
+
 impl<S: FillRoom> Procedures for Helped<S> {
     fn act_as(&mut self, caller: &Caller) {
         self.caller = *caller;
@@ -91,33 +121,6 @@ impl<S: FillRoom> Procedures for Helped<S> {
 
     fn mount(&mut self, path: &[u8]) -> Result<FileHandle, Status> {
         self.carry_out(StoreRequest::Mount, path).mount(path)
-    }
-
-    fn getattr(&mut self, file: &FileHandle) -> Result<FileAttributes, Status> {
-        self.answered(StoreRequest::GetAttr(GetAttrArgs { object: *file })).getattr(file)
-    }
-
-    fn setattr(
-        &mut self,
-        file: &FileHandle,
-        set: &NewAttributes,
-        guard: Option<FileTime>,
-    ) -> StoreResult<SetDone, SetDone> {
-        let operation = StoreRequest::SetAttr { file: *file, set: *set, guard };
-        self.answered(operation).setattr(file, set, guard)
-    }
-
-    fn lookup(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<FoundObject> {
-        self.answered(StoreRequest::Lookup(at(directory, name))).lookup(directory, name)
-    }
-
-    fn access(
-        &mut self,
-        file: &FileHandle,
-        asked: Access,
-    ) -> StoreResult<(Access, FileAttributes)> {
-        let args = AccessArgs { object: *file, access: asked };
-        self.answered(StoreRequest::Access(args)).access(file, asked)
     }
 
     fn readlink(&mut self, lender: &Lender<'_>, file: &FileHandle) -> StoreResult<ReadlinkDone> {
@@ -134,116 +137,6 @@ impl<S: FillRoom> Procedures for Helped<S> {
     ) -> StoreResult<ReadDone> {
         let args = ReadArgs { file: *file, offset, count };
         self.answered(StoreRequest::Read(args)).read(lender, file, offset, count)
-    }
-
-    fn write(
-        &mut self,
-        file: &FileHandle,
-        offset: u64,
-        data: WritePayload<'_>,
-        stable: StableHow,
-    ) -> StoreResult<WriteDone, ObjectChange> {
-        let operation = StoreRequest::Write { file: *file, offset, stable };
-        self.carry_out(operation, data.octets).write(file, offset, data, stable)
-    }
-
-    fn commit(&mut self, file: &FileHandle) -> StoreResult<CommitDone, ObjectChange> {
-        let args = CommitArgs { file: *file, offset: 0, count: 0 };
-        self.answered(StoreRequest::Commit(args)).commit(file)
-    }
-
-    fn create(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
-        how: &CreateMode,
-    ) -> StoreResult<MadeObject, ObjectChange> {
-        self.answered(StoreRequest::Create(at(directory, name), *how)).create(directory, name, how)
-    }
-
-    fn mkdir(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
-        set: &NewAttributes,
-    ) -> StoreResult<MadeObject, ObjectChange> {
-        self.answered(StoreRequest::MkDir(at(directory, name), *set)).mkdir(directory, name, set)
-    }
-
-    fn symlink(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
-        target: &[u8],
-        set: &NewAttributes,
-    ) -> StoreResult<MadeObject, ObjectChange> {
-        let operation = StoreRequest::Symlink(at(directory, name), *set);
-        self.carry_out(operation, target).symlink(directory, name, target, set)
-    }
-
-    fn mknod(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
-        kind: FileKind,
-        set: &NewAttributes,
-    ) -> StoreResult<MadeObject, ObjectChange> {
-        // A device has a number, which the call states.
-        if matches!(kind, FileKind::Character | FileKind::Block) {
-            return self.store.mknod(directory, name, kind, set);
-        }
-        let node = DeviceNode { kind, device: DeviceNumber::default() };
-        self.answered(StoreRequest::MkNod(at(directory, name), node, *set))
-            .mknod(directory, name, kind, set)
-    }
-
-    fn mknod_device(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
-        node: DeviceNode,
-        set: &NewAttributes,
-    ) -> StoreResult<MadeObject, ObjectChange> {
-        // Other kinds have none.
-        if !matches!(node.kind, FileKind::Character | FileKind::Block) {
-            return self.store.mknod_device(directory, name, node, set);
-        }
-        self.answered(StoreRequest::MkNod(at(directory, name), node, *set))
-            .mknod_device(directory, name, node, set)
-    }
-
-    fn remove(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
-    ) -> StoreResult<ObjectChange, ObjectChange> {
-        self.answered(StoreRequest::Remove(at(directory, name))).remove(directory, name)
-    }
-
-    fn rmdir(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
-    ) -> StoreResult<ObjectChange, ObjectChange> {
-        self.answered(StoreRequest::RmDir(at(directory, name))).rmdir(directory, name)
-    }
-
-    fn rename(
-        &mut self,
-        from: NameIn<'_, &FileHandle>,
-        to: NameIn<'_, &FileHandle>,
-    ) -> StoreResult<Renamed, Renamed> {
-        let (old, new) = (at(from.directory, from.name), at(to.directory, to.name));
-        self.answered(StoreRequest::Rename(old, new)).rename(from, to)
-    }
-
-    fn link(
-        &mut self,
-        file: &FileHandle,
-        directory: &FileHandle,
-        name: &[u8],
-    ) -> StoreResult<Linked, Linked> {
-        self.answered(StoreRequest::Link(*file, at(directory, name))).link(file, directory, name)
     }
 
     fn readdir(
@@ -269,99 +162,23 @@ impl<S: FillRoom> Procedures for Helped<S> {
         self.answered(StoreRequest::ReadDirPlus(args)).readdirplus(directory, place, visit)
     }
 
-    fn fsstat(&mut self, object: &FileHandle) -> StoreResult<(FsStat, FileAttributes)> {
-        self.answered(StoreRequest::FsStat(SystemArgs { object: *object })).fsstat(object)
-    }
-
-    fn fsinfo(&mut self, object: &FileHandle) -> StoreResult<(FsInfo, FileAttributes)> {
-        self.answered(StoreRequest::FsInfo(SystemArgs { object: *object })).fsinfo(object)
-    }
-
-    fn pathconf(&mut self, object: &FileHandle) -> StoreResult<(PathConf, FileAttributes)> {
-        self.answered(StoreRequest::PathConf(SystemArgs { object: *object })).pathconf(object)
-    }
+    crate::store_procedures!(helped3);
 }
 
 impl<S: FillRoom> Procedures4 for Helped<S> {
-    fn lookupp(&mut self, directory: &FileHandle) -> StoreResult<FoundObject> {
-        self.answered(StoreRequest::LookupParent(*directory)).lookupp(directory)
-    }
-
-    fn pin(&mut self, file: &FileHandle) -> Result<(), Status> {
-        self.answered(StoreRequest::Pin(*file)).pin(file)
-    }
-
-    fn seek(&mut self, file: &FileHandle, offset: u64, what: SeekFor) -> StoreResult<SeekDone> {
-        self.answered(StoreRequest::Seek(*file, offset, what)).seek(file, offset, what)
-    }
-
-    fn allocate(
-        &mut self,
-        file: &FileHandle,
-        span: FileSpan,
-    ) -> StoreResult<ObjectChange, ObjectChange> {
-        self.answered(StoreRequest::Allocate(*file, span)).allocate(file, span)
-    }
-
-    fn deallocate(
-        &mut self,
-        file: &FileHandle,
-        span: FileSpan,
-    ) -> StoreResult<ObjectChange, ObjectChange> {
-        self.answered(StoreRequest::Deallocate(*file, span)).deallocate(file, span)
-    }
-
-    fn copy(
-        &mut self,
-        from: FilePlace,
-        to: FilePlace,
-        count: u64,
-    ) -> StoreResult<CopyDone, ObjectChange> {
-        self.answered(StoreRequest::Copy { from, to, count }).copy(from, to, count)
-    }
-
-    fn clone_range(
-        &mut self,
-        from: FilePlace,
-        to: FilePlace,
-        count: u64,
-    ) -> StoreResult<ObjectChange, ObjectChange> {
-        self.answered(StoreRequest::Clone { from, to, count }).clone_range(from, to, count)
-    }
-
     fn get_xattr(
         &mut self,
         lender: &Lender<'_>,
         file: &FileHandle,
         name: &[u8],
     ) -> StoreResult<Extent> {
-        self.answered(StoreRequest::GetXattr(at(file, name))).get_xattr(lender, file, name)
+        let request = StoreRequest::GetXattr { file: *file, name: OwnedName::new(name) };
+        self.answered(request).get_xattr(lender, file, name)
     }
 
     fn list_xattrs(&mut self, lender: &Lender<'_>, file: &FileHandle) -> StoreResult<Extent> {
         self.answered(StoreRequest::ListXattrs(*file)).list_xattrs(lender, file)
     }
 
-    fn set_xattr(
-        &mut self,
-        file: &FileHandle,
-        name: &[u8],
-        value: &[u8],
-        how: XattrMode,
-    ) -> StoreResult<ObjectChange, ObjectChange> {
-        let operation = StoreRequest::SetXattr(at(file, name), how);
-        self.carry_out(operation, value).set_xattr(file, name, value, how)
-    }
-
-    fn remove_xattr(
-        &mut self,
-        file: &FileHandle,
-        name: &[u8],
-    ) -> StoreResult<ObjectChange, ObjectChange> {
-        self.answered(StoreRequest::RemoveXattr(at(file, name))).remove_xattr(file, name)
-    }
-
-    fn limits(&mut self, object: &FileHandle) -> Result<StoreLimits, Status> {
-        self.answered(StoreRequest::Limits(*object)).limits(object)
-    }
+    crate::store_procedures!(helped4);
 }

@@ -32,7 +32,7 @@ on_every_store! {
     fn a_read_of_nothing_is_checked_like_any_other(bench) {
         let (root, file) = (bench.root, bench.file(b"f", b"content"));
         let set = NewAttributes::default();
-        let pipe = bench.store.mknod(&root, b"p", FileKind::Fifo, &set).unwrap().handle;
+        let pipe = bench.store.mknod(&root, b"p", FileKind::Fifo.into(), &set).unwrap().handle;
         let done = bench.read(&file, 3, 0).unwrap();
         assert_eq!((done.data.len(), done.eof), (0, false));
         assert_eq!(bench.read(&pipe, 0, 0).unwrap_err(), Status::Inval);

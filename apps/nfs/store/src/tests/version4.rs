@@ -70,7 +70,7 @@ on_every_store! {
         let root = bench.root;
         assert_eq!(bench.store.pin(&root), Err(Status::IsDir));
         let set = NewAttributes::default();
-        let fifo = bench.store.mknod(&root, b"p", FileKind::Fifo, &set).unwrap().handle;
+        let fifo = bench.store.mknod(&root, b"p", FileKind::Fifo.into(), &set).unwrap().handle;
         assert_eq!(bench.store.pin(&fifo), Err(Status::Inval));
         let file = bench.file(b"f", b"");
         bench.store.pin(&file).unwrap();

@@ -86,13 +86,13 @@ impl Disk {
                 let deed = if set.size.is_some() { Deed::Write } else { Deed::Change };
                 vec![(*file, deed)]
             }
-            StoreRequest::Link(file, _) => vec![(*file, Deed::Change)],
-            StoreRequest::Remove(at) => named(&at.directory, at.name())
+            StoreRequest::Link { file, .. } => vec![(*file, Deed::Change)],
+            StoreRequest::Remove { directory, name } => named(directory, name.octets())
                 .map(|file| (file, Deed::Change))
                 .into_iter()
                 .collect(),
-            StoreRequest::Rename(from, to) => {
-                let files = [from, to].map(|at| named(&at.directory, at.name()));
+            StoreRequest::Rename { from, to } => {
+                let files = [from, to].map(|at| named(&at.directory, at.name.octets()));
                 let is_same = files[0] == files[1];
                 let files = files.into_iter().flatten().filter(|_| !is_same);
                 files.map(|file| (file, Deed::Change)).collect()

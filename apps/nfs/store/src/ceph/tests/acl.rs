@@ -91,7 +91,7 @@ fn names_are_for_those_whom_the_directory_lets() {
         let moved = other.rename(NameIn::new(&closed, b"f"), NameIn::new(&root, b"g"));
         assert_eq!(status(moved), Status::Acces);
         assert_eq!(read(&mut other, &file), Ok(0), "a handle is enough, as everywhere in NFS");
-        let device = other.mknod(&root, b"c", FileKind::Character, &set);
+        let device = other.mknod(&root, b"c", FileKind::Character.into(), &set);
         assert_eq!(status(device), Status::Perm);
     });
 }

@@ -69,7 +69,7 @@ fn an_exclusive_create_that_comes_again_succeeds_until_its_client_sets_the_times
             mtime: NewTime::Server,
             ..NewAttributes::default()
         };
-        lab.files.setattr(&made.handle, &set, None).unwrap();
+        lab.files.set_attributes(&made.handle, &set, None).unwrap();
         assert_eq!(lab.files.create(&root, b"f", &how).unwrap_err().status, Status::Exist);
         lab.files.remove(&root, b"f").unwrap();
     }
@@ -124,9 +124,9 @@ fn directories_links_fifos_and_sockets_are_made() {
     let made = lab.files.symlink(&root, b"l", b"../../target", &set).unwrap();
     assert_eq!(made.attributes.kind, FileKind::Symlink);
     assert_eq!(fs::read_link(lab.path("l")).unwrap().to_str(), Some("../../target"));
-    let made = lab.files.mknod(&root, b"p", FileKind::Fifo, &set).unwrap();
+    let made = lab.files.mknod(&root, b"p", FileKind::Fifo.into(), &set).unwrap();
     assert_eq!((made.attributes.kind, made.attributes.mode), (FileKind::Fifo, 0o755));
-    lab.files.mknod(&root, b"s", FileKind::Socket, &set).unwrap();
+    lab.files.mknod(&root, b"s", FileKind::Socket.into(), &set).unwrap();
     assert!(fs::metadata(lab.path("s")).unwrap().file_type().is_socket());
 }
 
@@ -142,7 +142,7 @@ fn what_cannot_be_made_is_refused_and_shows_the_directory() {
         (FileKind::Directory, Status::BadType),
         (FileKind::Symlink, Status::BadType),
     ] {
-        let failed = lab.files.mknod(&root, b"n", kind, &set).unwrap_err();
+        let failed = lab.files.mknod(&root, b"n", kind.into(), &set).unwrap_err();
         assert_eq!((failed.status, failed.about.after.is_some()), (expected, true));
     }
     for target in [&b""[..], b"a\0b"] {
@@ -164,7 +164,7 @@ fn what_cannot_be_made_is_refused_and_shows_the_directory() {
         assert_eq!(lab.files.mkdir(&root, name, &set).unwrap_err().status, expected);
         assert_eq!(lab.files.symlink(&root, name, b"t", &set).unwrap_err().status, expected);
         assert_eq!(
-            lab.files.mknod(&root, name, FileKind::Fifo, &set).unwrap_err().status,
+            lab.files.mknod(&root, name, FileKind::Fifo.into(), &set).unwrap_err().status,
             expected
         );
         assert_eq!(lab.files.create(&root, name, &guarded(0o600)).unwrap_err().status, expected);
@@ -182,14 +182,14 @@ fn a_read_only_export_refuses_every_change_before_it_touches_anything() {
     let files = &mut lab.files;
     let mut data = [IoSlice::new(b"y")];
     for status in [
-        files.setattr(&file, &set, None).unwrap_err().status,
-        files.write(&file, 0, &mut data, StableHow::FileSync).unwrap_err().status,
+        files.set_attributes(&file, &set, None).unwrap_err().status,
+        files.write_slices(&file, 0, &mut data, StableHow::FileSync).unwrap_err().status,
         files.commit(&file).unwrap_err().status,
         files.create(&root, b"n", &guarded(0o600)).unwrap_err().status,
         files.create(&root, b"f", &unchecked(set)).unwrap_err().status,
         files.mkdir(&root, b"n", &set).unwrap_err().status,
         files.symlink(&root, b"n", b"t", &set).unwrap_err().status,
-        files.mknod(&root, b"n", FileKind::Fifo, &set).unwrap_err().status,
+        files.mknod(&root, b"n", FileKind::Fifo.into(), &set).unwrap_err().status,
         files.remove(&root, b"f").unwrap_err().status,
         files.rmdir(&root, b"f").unwrap_err().status,
         files.rename(NameIn::new(&root, b"f"), NameIn::new(&root, b"g")).unwrap_err().status,
@@ -211,7 +211,7 @@ fn what_looks_like_a_removed_object_is_made_again() {
             b'f' => lab.files.create(&root, name, &guarded(0o600)),
             b'd' => lab.files.mkdir(&root, name, &set),
             b'l' => lab.files.symlink(&root, name, b"t", &set),
-            _ => lab.files.mknod(&root, name, FileKind::Fifo, &set),
+            _ => lab.files.mknod(&root, name, FileKind::Fifo.into(), &set),
         }
     };
     for name in ["f", "d", "l", "p"] {
@@ -238,8 +238,8 @@ fn a_file_system_that_says_itself_who_owns_an_object_makes_all_kinds_of_them() {
     let made = [
         ("directory", lab.files.mkdir(&root, b"directory", &set)),
         ("link", lab.files.symlink(&root, b"link", b"target", &set)),
-        ("fifo", lab.files.mknod(&root, b"fifo", FileKind::Fifo, &set)),
-        ("socket", lab.files.mknod(&root, b"socket", FileKind::Socket, &set)),
+        ("fifo", lab.files.mknod(&root, b"fifo", FileKind::Fifo.into(), &set)),
+        ("socket", lab.files.mknod(&root, b"socket", FileKind::Socket.into(), &set)),
         ("guarded", lab.files.create(&root, b"guarded", &CreateMode::Guarded(set))),
         ("unchecked", lab.files.create(&root, b"unchecked", &CreateMode::Unchecked(set))),
     ];
@@ -327,7 +327,9 @@ fn a_default_list_wins_over_the_umask_and_over_a_mode_that_gives_more() {
                     &CreateMode::Exclusive { verifier, set },
                 )
                 .unwrap(),
-            lab.files.mknod(&root, format!("p{name}").as_bytes(), FileKind::Fifo, &set).unwrap(),
+            lab.files
+                .mknod(&root, format!("p{name}").as_bytes(), FileKind::Fifo.into(), &set)
+                .unwrap(),
         ];
         made.map(|made| made.attributes.mode & 0o777)
     };

@@ -54,13 +54,13 @@ fn slices_are_written_one_behind_the_other() {
         [(StableHow::Unstable, 0), (StableHow::DataSync, 9), (StableHow::FileSync, 18)]
     {
         let mut slices = [&b""[..], b"ab", b"", b"cdefg", b"hi"].map(IoSlice::new);
-        let done = lab.files.write(&handle, offset, &mut slices, how).unwrap();
+        let done = lab.files.write_slices(&handle, offset, &mut slices, how).unwrap();
         assert_eq!((done.count, done.committed), (9, how));
         assert_eq!(done.verifier, lab.files.shared().verifier());
         assert_eq!(done.file.after.unwrap().size, offset + 9);
     }
     assert_eq!(lab.content(&handle).unwrap(), b"abcdefghi".repeat(3));
-    let done = lab.files.write(&handle, 5, &mut [], StableHow::FileSync).unwrap();
+    let done = lab.files.write_slices(&handle, 5, &mut [], StableHow::FileSync).unwrap();
     assert_eq!((done.count, done.file.after.unwrap().size), (0, 27));
 }
 
@@ -81,7 +81,8 @@ fn a_failed_sync_changes_the_verifier_for_every_shard() {
     let mut lab = Lab::with(|config| config.shards = 2);
     let mut other = Files::open(lab.files.shared(), 1).unwrap();
     let handle = lab.file("f", b"");
-    let write = |files: &mut Files, how| files.write(&handle, 0, &mut [IoSlice::new(b"x")], how);
+    let write =
+        |files: &mut Files, how| files.write_slices(&handle, 0, &mut [IoSlice::new(b"x")], how);
     let first = write(&mut lab.files, StableHow::Unstable).unwrap().verifier;
     assert_eq!(lab.files.commit(&handle).unwrap().verifier, first);
     lab.files.failing_syncs.set(1);

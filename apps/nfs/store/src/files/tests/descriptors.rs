@@ -177,5 +177,5 @@ fn an_object_that_was_made_is_answered_without_a_descriptor_to_spare() {
     lab.files.spare.fail(2);
     lab.files.symlink(&root, b"link", b"file", &set).unwrap();
     lab.files.spare.fail(2);
-    lab.files.mknod(&root, b"fifo", FileKind::Fifo, &set).unwrap();
+    lab.files.mknod(&root, b"fifo", FileKind::Fifo.into(), &set).unwrap();
 }

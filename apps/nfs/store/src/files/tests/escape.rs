@@ -81,7 +81,7 @@ fn what_is_moved_out_of_the_export_is_stale_at_once_and_served_when_it_is_back()
     assert_eq!(lab.files.remove(&m, b"inner").unwrap_err().status, Status::Stale);
     for file in [&inner, &mf] {
         assert_eq!(lab.write(file, 0, b"y"), Err(Status::Stale));
-        assert_eq!(lab.files.setattr(file, &set, None).unwrap_err().status, Status::Stale);
+        assert_eq!(lab.files.set_attributes(file, &set, None).unwrap_err().status, Status::Stale);
     }
     // Its own ctime differs.
     assert_eq!(lab.content(&mf), Err(Status::Stale));

@@ -147,7 +147,7 @@ impl Lab {
 
     fn write(&mut self, handle: &FileHandle, offset: u64, data: &[u8]) -> Result<u32, Status> {
         let outcome =
-            self.files.write(handle, offset, &mut [IoSlice::new(data)], StableHow::Unstable);
+            self.files.write_slices(handle, offset, &mut [IoSlice::new(data)], StableHow::Unstable);
         outcome.map(|done| done.count).map_err(|failed| failed.status)
     }
 }

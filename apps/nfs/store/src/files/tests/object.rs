@@ -58,17 +58,17 @@ fn size_mode_and_times_are_set_and_the_rest_stays() {
         mtime: NewTime::Client(time(2000)),
         ..NewAttributes::default()
     };
-    let wcc = lab.files.setattr(&handle, &set, None).unwrap();
+    let wcc = lab.files.set_attributes(&handle, &set, None).unwrap();
     let after = wcc.after.unwrap();
     assert_eq!((after.size, after.mode), (4, 0o4751));
     assert_eq!((after.atime, after.mtime), (time(1000), time(2000)));
     let server = NewAttributes { mtime: NewTime::Server, ..NewAttributes::default() };
-    let after = lab.files.setattr(&handle, &server, None).unwrap().after.unwrap();
+    let after = lab.files.set_attributes(&handle, &server, None).unwrap().after.unwrap();
     assert!(after.mtime.seconds > 1_000_000_000);
     assert_eq!(after.atime, time(1000));
     assert_eq!(fs::read(lab.path("f")).unwrap(), b"0123");
     let grown = NewAttributes { size: Some(8), ..NewAttributes::default() };
-    lab.files.setattr(&handle, &grown, None).unwrap();
+    lab.files.set_attributes(&handle, &grown, None).unwrap();
     assert_eq!(lab.content(&handle).unwrap(), b"0123\0\0\0\0");
 }
 
@@ -79,10 +79,10 @@ fn a_guard_lets_through_only_the_ctime_it_names() {
     let ctime = lab.files.getattr(&handle).unwrap().ctime;
     let set = NewAttributes { mode: Some(0o600), ..NewAttributes::default() };
     let other = FileTime { nanos: ctime.nanos ^ 1, ..ctime };
-    let failed = lab.files.setattr(&handle, &set, Some(other)).unwrap_err();
+    let failed = lab.files.set_attributes(&handle, &set, Some(other)).unwrap_err();
     assert_eq!(failed.status, Status::NotSync);
     assert_eq!(failed.about.after.unwrap().ctime, ctime, "nothing was touched");
-    lab.files.setattr(&handle, &set, Some(ctime)).unwrap();
+    lab.files.set_attributes(&handle, &set, Some(ctime)).unwrap();
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn attributes_that_cannot_be_set_are_refused() {
     let (file, root) = (lab.file("f", b"x"), lab.root());
     let set = |size| NewAttributes { size: Some(size), ..NewAttributes::default() };
     let mut status =
-        |handle: &FileHandle, set| lab.files.setattr(handle, &set, None).unwrap_err().status;
+        |handle: &FileHandle, set| lab.files.set_attributes(handle, &set, None).unwrap_err().status;
     assert_eq!(status(&root, set(0)), Status::IsDir);
     assert_eq!(status(&file, set(u64::MAX)), Status::FBig);
     assert_eq!(status(&file, set(i64::MAX as u64)), Status::FBig);
@@ -121,13 +121,13 @@ fn a_symbolic_links_own_times_are_set_not_its_targets() {
     let link = lab.find("l");
     let time = FileTime { seconds: 77, nanos: 0 };
     let set = NewAttributes { mtime: NewTime::Client(time), ..NewAttributes::default() };
-    assert_eq!(lab.files.setattr(&link, &set, None).unwrap().after.unwrap().mtime, time);
+    assert_eq!(lab.files.set_attributes(&link, &set, None).unwrap().after.unwrap().mtime, time);
     assert_eq!(lab.files.getattr(&target).unwrap(), before);
     let mode = NewAttributes { mode: Some(0o777), ..NewAttributes::default() };
-    assert_eq!(lab.files.setattr(&link, &mode, None).unwrap_err().status, Status::NotSupp);
+    assert_eq!(lab.files.set_attributes(&link, &mode, None).unwrap_err().status, Status::NotSupp);
     assert_eq!(lab.files.getattr(&target).unwrap(), before);
     let size = NewAttributes { size: Some(0), ..NewAttributes::default() };
-    assert_eq!(lab.files.setattr(&link, &size, None).unwrap_err().status, Status::Inval);
+    assert_eq!(lab.files.set_attributes(&link, &size, None).unwrap_err().status, Status::Inval);
 }
 
 #[test]
@@ -242,8 +242,8 @@ fn the_file_system_is_described() {
     assert_eq!((fsinfo.read_max, fsinfo.write_max), (1 << 20, 1 << 20));
     let file = lab.file("largest", b"");
     let set = |size| NewAttributes { size: Some(size), ..NewAttributes::default() };
-    lab.files.setattr(&file, &set(fsinfo.file_size_max), None).unwrap();
-    let more = lab.files.setattr(&file, &set(fsinfo.file_size_max + 1), None);
+    lab.files.set_attributes(&file, &set(fsinfo.file_size_max), None).unwrap();
+    let more = lab.files.set_attributes(&file, &set(fsinfo.file_size_max + 1), None);
     assert_eq!(more.unwrap_err().status, Status::FBig);
     let (pathconf, _) = lab.files.pathconf(&root).unwrap();
     let export = lab.files.shared().exports();

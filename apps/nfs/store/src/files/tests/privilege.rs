@@ -61,7 +61,7 @@ fn what_the_servers_user_may_not_do_is_refused() {
     assert_eq!(lab.write(&file, 0, b""), Err(Status::Acces));
     let time = NewTime::Client(lab.files.getattr(&file).unwrap().atime);
     let set = NewAttributes { atime: time, ..NewAttributes::default() };
-    assert_eq!(lab.files.setattr(&file, &set, None).unwrap_err().status, Status::Perm);
+    assert_eq!(lab.files.set_attributes(&file, &set, None).unwrap_err().status, Status::Perm);
 }
 
 /// True if the system permits user namespaces to its users.

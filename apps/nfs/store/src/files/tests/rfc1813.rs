@@ -34,10 +34,10 @@ fn every_change_is_on_stable_storage_before_it_is_answered() {
     assert!(is_synced(&mut lab, |files, root| files.mkdir(root, b"c", &set)), "MKDIR");
     assert!(is_synced(&mut lab, |files, root| files.symlink(root, b"d", b"t", &set)), "SYMLINK");
     assert!(
-        is_synced(&mut lab, |files, root| files.mknod(root, b"e", FileKind::Fifo, &set)),
+        is_synced(&mut lab, |files, root| files.mknod(root, b"e", FileKind::Fifo.into(), &set)),
         "MKNOD"
     );
-    assert!(is_synced(&mut lab, |files, _| files.setattr(&file, &set, None)), "SETATTR");
+    assert!(is_synced(&mut lab, |files, _| files.set_attributes(&file, &set, None)), "SETATTR");
     assert!(is_synced(&mut lab, |files, root| files.link(&file, root, b"f")), "LINK");
     assert!(
         is_synced(&mut lab, |files, root| files
@@ -49,12 +49,17 @@ fn every_change_is_on_stable_storage_before_it_is_answered() {
     assert!(is_synced(&mut lab, |files, _| files.commit(&file)), "COMMIT");
     for how in [StableHow::DataSync, StableHow::FileSync] {
         assert!(
-            is_synced(&mut lab, |files, _| files.write(&file, 0, &mut [IoSlice::new(b"x")], how)),
+            is_synced(&mut lab, |files, _| files.write_slices(
+                &file,
+                0,
+                &mut [IoSlice::new(b"x")],
+                how
+            )),
             "WRITE {how:?}"
         );
     }
     let unstable = StableHow::Unstable;
-    assert!(!is_synced(&mut lab, |files, _| files.write(
+    assert!(!is_synced(&mut lab, |files, _| files.write_slices(
         &file,
         0,
         &mut [IoSlice::new(b"x")],

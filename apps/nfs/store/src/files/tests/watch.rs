@@ -100,7 +100,7 @@ fn another_store_s_descriptor_to_write_by_goes_when_it_is_in_the_way() {
     let (mut lab, file) = watching(|config| config.shards = 2);
     lab.files.flush().unwrap();
     let mut other = Files::open(lab.files.shared(), 1).unwrap();
-    other.write(&file, 0, &mut [IoSlice::new(b"new")], StableHow::Unstable).unwrap();
+    other.write_slices(&file, 0, &mut [IoSlice::new(b"new")], StableHow::Unstable).unwrap();
     assert!(!lab.watch(&file));
     other.tidy(stag_engine::Time(0));
     assert!(lab.watch_soon(&file));

@@ -30,7 +30,7 @@ fn owned_by([uid, gid]: [u32; 2]) -> NewAttributes {
 
 /// READ, unstable WRITE, stable WRITE and COMMIT of the file.
 fn all_of_it(lab: &mut Lab, file: &FileHandle) -> [Result<(), Status>; 4] {
-    let stable = lab.files.write(file, 0, &mut [IoSlice::new(b"x")], StableHow::FileSync);
+    let stable = lab.files.write_slices(file, 0, &mut [IoSlice::new(b"x")], StableHow::FileSync);
     [
         lab.content(file).map(drop),
         lab.write(file, 0, b"x").map(drop),
@@ -53,7 +53,7 @@ fn data_server() -> Option<(Lab, FileHandle)> {
     let file = lab.from(METADATA, root, |lab| {
         let pool = lab.find("pool");
         let made = lab.files.create(&pool, b"f", &guarded(0o640)).unwrap().handle;
-        lab.files.setattr(&made, &owned_by(SYNTHETIC), None).unwrap();
+        lab.files.set_attributes(&made, &owned_by(SYNTHETIC), None).unwrap();
         made
     });
     Some((lab, file))
@@ -76,7 +76,8 @@ fn a_client_has_what_its_synthetic_user_has_until_it_is_fenced() {
 
     // By the metadata server, and by a local program.
     let root = member(0, 0, &[]);
-    lab.from(METADATA, root, |lab| lab.files.setattr(&file, &owned_by(FENCED), None)).unwrap();
+    lab.from(METADATA, root, |lab| lab.files.set_attributes(&file, &owned_by(FENCED), None))
+        .unwrap();
     for fenced in [owner, reader] {
         assert_eq!(lab.from(CLIENT, fenced, |lab| all_of_it(lab, &file)), [refused; 4]);
     }
@@ -100,7 +101,7 @@ fn only_the_metadata_server_makes_finds_and_removes_files() {
             assert_eq!(lab.files.remove(&pool, b"f").unwrap_err().status, Status::Acces);
         });
         let chown = lab.from(CLIENT, caller, |lab| {
-            lab.files.setattr(&file, &owned_by([ALICE, ALICE]), None).unwrap_err().status
+            lab.files.set_attributes(&file, &owned_by([ALICE, ALICE]), None).unwrap_err().status
         });
         assert_eq!(chown, Status::Perm);
     }

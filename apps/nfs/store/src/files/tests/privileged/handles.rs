@@ -53,7 +53,7 @@ fn every_way_to_a_file_gives_the_same_handle() {
         let set = NewAttributes::default();
         let dir = lab.files.mkdir(&root, b"d", &set).unwrap().handle;
         let link = lab.files.symlink(&root, b"l", b"target", &set).unwrap().handle;
-        let fifo = lab.files.mknod(&root, b"p", FileKind::Fifo, &set).unwrap().handle;
+        let fifo = lab.files.mknod(&root, b"p", FileKind::Fifo.into(), &set).unwrap().handle;
         lab.files.link(&file, &root, b"g").unwrap();
         [
             (&b"f"[..], file),

@@ -93,7 +93,8 @@ fn a_right_that_is_taken_away_ends_at_once_here_and_behind_our_back() {
     assert_eq!(lab.by(staff, both), may);
     lab.own("f", ALICE, STAFF, 0o600);
     let cut = NewAttributes { size: Some(0), ..NewAttributes::default() };
-    let set = |lab: &mut Lab| lab.files.setattr(&file, &cut, None).map_err(|failed| failed.status);
+    let set =
+        |lab: &mut Lab| lab.files.set_attributes(&file, &cut, None).map_err(|failed| failed.status);
     let create = |lab: &mut Lab| {
         let root = lab.root();
         lab.files.create(&root, b"f", &CreateMode::Unchecked(cut)).map_err(|failed| failed.status)
@@ -101,9 +102,9 @@ fn a_right_that_is_taken_away_ends_at_once_here_and_behind_our_back() {
     assert_eq!(lab.by(staff, create).unwrap_err(), Status::Acces);
     assert_eq!(lab.by(staff, set).unwrap_err(), Status::Acces);
     assert_eq!(lab.by(staff, both), may_not);
-    lab.by(user(ALICE), |lab| lab.files.setattr(&file, &mode(0o660), None)).unwrap();
+    lab.by(user(ALICE), |lab| lab.files.set_attributes(&file, &mode(0o660), None)).unwrap();
     assert_eq!(lab.by(staff, both), may);
-    lab.by(user(ALICE), |lab| lab.files.setattr(&file, &mode(0o640), None)).unwrap();
+    lab.by(user(ALICE), |lab| lab.files.set_attributes(&file, &mode(0o640), None)).unwrap();
     assert_eq!(lab.by(staff, both), (Err(Status::Acces), Ok(())));
     lab.own("f", ALICE, ALICE, 0o660);
     assert_eq!(lab.by(staff, both), may_not, "another group");
@@ -188,7 +189,7 @@ fn an_exclusive_file_of_any_mode_is_its_makers_to_write() {
     lab.own("", 0, 0, 0o733);
     let how = CreateMode::exclusive(*b"verifier");
     let file = lab.by(user(ALICE), |lab| lab.files.create(&root, b"f", &how)).unwrap().handle;
-    lab.by(user(ALICE), |lab| lab.files.setattr(&file, &mode(0o000), None)).unwrap();
+    lab.by(user(ALICE), |lab| lab.files.set_attributes(&file, &mode(0o000), None)).unwrap();
     lab = lab.restart();
     assert_eq!(lab.by(user(ALICE), |lab| lab.write(&file, 0, b"hello")), Ok(5));
     assert_eq!(lab.by(user(ALICE), |lab| lab.content(&file)).unwrap(), b"hello");

@@ -38,7 +38,7 @@ fn root_is_root_when_nobody_is_squashed() {
     let secret = lab.by(user(0), |lab| lab.find("secret"));
     assert_eq!(lab.by(user(0), |lab| lab.content(&secret)).unwrap(), b"x");
     let give = NewAttributes { uid: Some(BOB), gid: Some(STAFF), ..NewAttributes::default() };
-    lab.by(user(0), |lab| lab.files.setattr(&secret, &give, None)).unwrap();
+    lab.by(user(0), |lab| lab.files.set_attributes(&secret, &give, None)).unwrap();
     assert_eq!(lab.owner("secret"), (BOB, STAFF));
 }
 
@@ -74,7 +74,7 @@ fn a_device_is_made_by_root_unless_he_is_squashed() {
             let set = NewAttributes { mode: Some(0o666), ..NewAttributes::default() };
             let node = crate::DeviceNode { kind, device };
             for uid in [ALICE, 0] {
-                let made = lab.by(user(uid), |lab| lab.files.mknod_device(&root, name, node, &set));
+                let made = lab.by(user(uid), |lab| lab.files.mknod(&root, name, node, &set));
                 let made = made.map(|made| (made.attributes.kind, made.attributes.device));
                 let expected = if uid == 0 { expected } else { Err(Status::Perm) };
                 assert_eq!(
@@ -121,7 +121,7 @@ fn whoever_may_write_may_cut_and_have_the_time_set_as_o_trunc_does() {
     let cut = NewAttributes { size: Some(0), mtime: NewTime::Server, ..NewAttributes::default() };
     let touch = NewAttributes { mtime: NewTime::Server, ..NewAttributes::default() };
     let set = |lab: &mut Lab, file: &FileHandle, set: &NewAttributes| {
-        lab.by(user(BOB), |lab| lab.files.setattr(file, set, None).map(drop))
+        lab.by(user(BOB), |lab| lab.files.set_attributes(file, set, None).map(drop))
             .map_err(|failed| failed.status)
     };
     assert_eq!(set(&mut lab, &shared, &cut), Ok(()));

@@ -227,7 +227,7 @@ impl ServedTree<'_> {
     }
 
     fn set(&mut self, file: &FileHandle, set: NewAttributes) -> Result<(), Status> {
-        self.lab.files.setattr(file, &set, None).map(drop).map_err(|failed| failed.status)
+        self.lab.files.set_attributes(file, &set, None).map(drop).map_err(|failed| failed.status)
     }
 }
 
@@ -295,7 +295,7 @@ impl Doer for ServedTree<'_> {
                 .map(drop)
                 .map_err(|failed| failed.status),
             "fifo" => files
-                .mknod(&dir, b"fifo", FileKind::Fifo, &set(0o640))
+                .mknod(&dir, b"fifo", FileKind::Fifo.into(), &set(0o640))
                 .map(drop)
                 .map_err(|failed| failed.status),
             "link-into" => {
