@@ -2,8 +2,8 @@
 //! (RFC 8881 §8.2, §18.38, §18.48).
 
 use crate::{
-    ClientKey, FileId, RecallScope, StateFault, StateRequest, StateTables, StateidKind,
-    entry::StateKind, open::ShareConflict, stateid::check_seqid,
+    ClientKey, FileId, StateFault, StateRequest, StateTables, StateidKind, entry::StateKind,
+    open::ShareConflict, stateid::check_seqid,
 };
 use stag_pools::table::Key;
 use stag_protocol::nfs::v4::{Stateid, Status4, share};
@@ -96,17 +96,16 @@ impl StateTables {
         Ok(IoGrant::Anonymous)
     }
 
-    /// Checks SETATTR of all but the size by its stateid, and recalls delegations of other clients.
+    /// Checks the stateid of a SETATTR of all but the size.
     ///
     /// # Errors
-    /// Those of the stateid; [`StateFault::AwaitRecall`], [`StateFault::AwaitRemoval`].
-    pub fn check_setattr(&mut self, request: &StateRequest, now: u64) -> Result<(), StateFault> {
+    /// Those of the stateid.
+    pub fn check_setattr(&self, request: &StateRequest) -> Result<(), Status4> {
         match request.stateid {
-            Stateid::ANONYMOUS | Stateid::READ_BYPASS => {}
+            anonymous if anonymous.is_anonymous() => Ok(()),
             // RFC 8881 §8.2.6 [8881-242]: a delegation of any kind will do, if it is valid
-            _ => drop(self.resolve(request, None)?),
+            _ => self.resolve(request, None).map(drop),
         }
-        self.recall(request.file, Some(request.client), RecallScope::All, now)
     }
 
     /// Checks READ and WRITE of version 3, which has neither stateids nor a grace period.

@@ -165,6 +165,11 @@ impl Stateid {
     /// Never valid: what CLOSE gives back.
     pub const INVALID: Self = Self { seqid: u32::MAX, other: [0; 12] };
 
+    /// Returns true for the two that stand for no state (RFC 8881 §8.2.3).
+    pub fn is_anonymous(&self) -> bool {
+        *self == Self::ANONYMOUS || *self == Self::READ_BYPASS
+    }
+
     /// Returns true if `other` is reserved: all zeros or all ones.
     pub fn is_special(&self) -> bool {
         self.other == [0; 12] || self.other == [0xff; 12]

@@ -141,6 +141,21 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         })
     }
 
+    /// Checks the stateid of a SETATTR of all but the size. Only the home gets one of a state.
+    ///
+    /// # Errors
+    /// Those of the stateid.
+    pub(in crate::v4) fn check_setattr(&mut self, file: &FileHandle, stateid: Stateid) -> OpResult {
+        if stateid.is_anonymous() {
+            return Ok(());
+        }
+        self.check_once(|context| {
+            let request = context.state_request(file, stateid)?;
+            context.nfs4.state.check_setattr(&request)?;
+            Ok(())
+        })
+    }
+
     /// Recalls the delegations of other clients that conflict with a request, and waits for them
     /// for a moment.
     ///

@@ -17,8 +17,9 @@ pub(super) fn setattr<S: Store>(
     let node = context.current()?;
     let set = ToSet::of_existing(&args.attributes)?;
     let object = node.object(Status4::RoFs)?;
-    if set.attributes.size.is_some() {
-        context.check_io(&object, args.stateid, IoAccess::Write)?;
+    match set.attributes.size {
+        Some(_) => context.check_io(&object, args.stateid, IoAccess::Write)?,
+        None => context.check_setattr(&object, args.stateid)?,
     }
     // RFC 8881 §8.4.2.1 [8881-223]: who reclaims a delegation has kept the attributes
     if context.nfs4.spoils_reclaims() {

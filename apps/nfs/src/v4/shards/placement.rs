@@ -136,8 +136,9 @@ impl<S: Store> PlacementScan<'_, S> {
             Request::GetAttr(asked) if asked.meets(&HOLDER_KNOWS) => self.look_at_attributes()?,
             Request::SetAttr(args) => {
                 self.change(place)?;
-                if args.attributes.mask.contains(Attribute::Size as u32) {
-                    self.io(&args.stateid, IoAccess::Write)?;
+                match args.attributes.mask.contains(Attribute::Size as u32) {
+                    true => self.io(&args.stateid, IoAccess::Write)?,
+                    false => away_if(!args.stateid.is_anonymous())?,
                 }
                 self.change_object(self.current)?;
             }

@@ -63,15 +63,30 @@ fn what_changes_a_file_or_its_names_recalls_its_delegations_and_those_of_the_cal
     let (stateid, delegation, handle) = open(&mut client, share::READ);
     let delegation = delegation.unwrap();
     let put = Request::PutFh(Text(&handle));
-    let close = Request::Close(Close4Args { seqid: 0, open: stateid });
-    assert_eq!(client.run(&[put.clone(), close]).status(), Status4::Ok);
     let mode = 0o600_u32.to_be_bytes();
     let attributes = RawAttributes { mask: Bitmap::of([33]), octets: &mode };
     let set = SetAttr4Args { stateid: Stateid::ANONYMOUS, attributes };
-    let own = client.run(&[put.clone(), Request::SetAttr(set)]);
-    assert_eq!(own.status(), Status4::Ok, "its holder may");
+    let by_open = Request::SetAttr(SetAttr4Args { stateid, ..set });
+    assert_eq!(client.run(&[put.clone(), by_open]).status(), Status4::Ok);
+    let close = Request::Close(Close4Args { seqid: 0, open: stateid });
+    assert_eq!(client.run(&[put.clone(), close]).status(), Status4::Ok);
+    // RFC 8881 §8.2.6: the stateid of a SETATTR is checked, whatever is set.
+    for (stateid, expected) in [
+        (Stateid::ANONYMOUS, Status4::Ok),
+        (delegation, Status4::Ok),
+        (stateid, Status4::BadStateid),
+        (Stateid::INVALID, Status4::BadStateid),
+        (Stateid::CURRENT, Status4::BadStateid),
+    ] {
+        let set = Request::SetAttr(SetAttr4Args { stateid, ..set });
+        let own = client.run(&[put.clone(), set]);
+        assert_eq!(own.status(), expected, "its holder may, by {stateid:?}");
+    }
     let mut other = None;
     client.swap(&mut other);
+    let foreign = Request::SetAttr(SetAttr4Args { stateid: delegation, ..set });
+    assert_eq!(client.run(&[put, foreign]).status(), Status4::BadStateid);
+    assert!(client.wire.called().is_empty(), "what is refused recalls nothing");
     let names = Rename4Args { old: Text(b"f"), new: Text(b"g") };
     for requests in [
         vec![Request::Lookup(Text(b"f")), Request::SetAttr(set)],
