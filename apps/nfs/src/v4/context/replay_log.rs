@@ -18,7 +18,11 @@ use stag_engine::Time;
 use stag_pools::Extent;
 use stag_protocol::nfs::v3::FileHandle;
 
-use super::{OpExit, changes_in_flight::OwnChanges, shard_context::HomeCall};
+use super::{
+    OpExit,
+    changes_in_flight::OwnChanges,
+    shard_context::{HomeCall, OpenedFile},
+};
 use stag_nfs_store::{Answered, Brought, StoreOutcome, StoreRequest};
 use stag_nfs4_state::{ChangeAndSize, StateKey};
 
@@ -79,8 +83,8 @@ pub(in crate::v4) struct ReplayLog {
     /// The operation has created or cut a file. Its client would not ask for that again, so it gets
     /// no NFS4ERR_DELAY: the operation waits for as long as it has to.
     pub(in crate::v4) has_effect: bool,
-    /// Another shard has begun the operation, and may have created its file.
-    is_filled: bool,
+    /// The file of an OPEN that another shard has found, and may have created.
+    found: Option<OpenedFile>,
     /// There were delegations at the first look of the operation.
     sees_delegations: Option<bool>,
     /// Edition of the list of exports at the first look of the operation.
@@ -118,7 +122,7 @@ impl ReplayLog {
     pub(in crate::v4) fn clear(&mut self) {
         self.answers.clear();
         (self.told, self.passed, self.checked, self.has_gap) = (0, 0, 0, false);
-        (self.has_effect, self.is_filled) = (false, false);
+        (self.has_effect, self.found) = (false, None);
         (self.sees_delegations, self.exports_edition, self.brought) = (None, None, None);
         (self.last_end, self.asked, self.announced_until) = (None, None, None);
         self.recorded_until = None;
@@ -126,25 +130,23 @@ impl ReplayLog {
         debug_assert!(self.pinned.is_none(), "an OPEN takes its pin");
     }
 
-    /// The answers so far.
-    pub(in crate::v4) fn outcomes(&self) -> Vec<StoreOutcome> {
-        self.answers.iter().map(|answer| *answer.outcome()).collect()
-    }
-
     /// Returns true if the store has answered a question of the operation.
     pub(in crate::v4) const fn has_answers(&self) -> bool {
         !self.answers.is_empty()
     }
 
-    /// Adds answers that another shard received, before the operation runs here for the first time.
-    pub(in crate::v4) fn fill(&mut self, outcomes: &[StoreOutcome], pinned: Option<FileHandle>) {
-        outcomes.iter().for_each(|outcome| self.add(Answered::new(*outcome, None)));
-        (self.pinned, self.is_filled) = (pinned, true);
+    /// Notes the file that another shard has found, before the OPEN runs here for the first time.
+    pub(in crate::v4) const fn begin_with(
+        &mut self,
+        found: OpenedFile,
+        pinned: Option<FileHandle>,
+    ) {
+        (self.found, self.pinned) = (Some(found), pinned);
     }
 
-    /// Returns true if another shard has begun the operation.
-    pub(in crate::v4) const fn is_filled(&self) -> bool {
-        self.is_filled
+    /// The file of an OPEN that another shard has found.
+    pub(in crate::v4) const fn found(&self) -> Option<OpenedFile> {
+        self.found
     }
 
     /// The operation runs again, from its first line.

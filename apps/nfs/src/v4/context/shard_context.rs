@@ -6,12 +6,15 @@ use std::cell::Cell;
 
 use stag_engine::{Answer, AnswerItem, CallId, Cx, ItemLists, PlacedItem};
 use stag_protocol::{
-    nfs::{v3::FileHandle, v4::Request},
+    nfs::{
+        v3::FileHandle,
+        v4::{Bitmap, ChangeInfo, Request},
+    },
     rpc::{ReplyHeader, Xid},
 };
 
 use crate::v4::session::{BegunSlot, reply_data::take_data_out};
-use stag_nfs_store::StoreOutcome;
+use stag_nfs_store::FileAttributes;
 use stag_nfs4_state::StateOther;
 
 /// Limit of compounds that one shard has forwarded without an answer, and of its compounds that the
@@ -75,13 +78,28 @@ pub(crate) struct OpenAtHome {
     pub(in crate::v4) is_rest: bool,
 }
 
+/// The file of an OPEN, found or created, before its state is decided.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenedFile {
+    pub(in crate::v4) handle: FileHandle,
+    pub(in crate::v4) attributes: FileAttributes,
+    /// The change of the directory by the OPEN.
+    pub(in crate::v4) change: ChangeInfo,
+    /// Attributes that were set.
+    pub(in crate::v4) set: Bitmap,
+    /// The caller created it: its mode does not restrict the caller.
+    pub(in crate::v4) is_new: bool,
+    /// The OPEN has truncated it.
+    pub(in crate::v4) is_cut: bool,
+}
+
 /// The home's part of a compound, with the data that it needs.
 #[derive(Debug)]
 pub(crate) struct HomeRequest {
     pub(in crate::v4) part: OpenAtHome,
-    /// Answers of the store to the OPEN, in their order.
-    pub(in crate::v4) outcomes: Vec<StoreOutcome>,
-    /// Its file, while it is pinned for the home and the pin has not been taken over.
+    /// The file of its OPEN.
+    pub(in crate::v4) file: OpenedFile,
+    /// The same, while it is pinned for the home and the pin has not been taken over.
     pub(in crate::v4) pinned: Cell<Option<FileHandle>>,
 }
 
@@ -89,8 +107,7 @@ pub(crate) struct HomeRequest {
 #[derive(Debug)]
 pub(crate) struct HomeCall {
     pub(in crate::v4) part: OpenAtHome,
-    pub(in crate::v4) outcomes: Vec<StoreOutcome>,
-    pub(in crate::v4) file: FileHandle,
+    pub(in crate::v4) file: OpenedFile,
     pub(in crate::v4) is_pinned: bool,
     pub(in crate::v4) begun: BegunSlot,
 }

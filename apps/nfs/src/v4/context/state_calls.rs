@@ -246,8 +246,9 @@ impl<S: Store> CompoundContext<'_, '_, S> {
             Ok(()) => {}
             Err(StateFault::AwaitRecord) => {
                 if !self.nfs4.record_client(self.client()?, at) {
-                    // Another shard may have created the file already.
-                    let is_begun = self.compound.replay_log.has_answers();
+                    // The file may have been created, here or by the shard that has found it.
+                    let log = &self.compound.replay_log;
+                    let is_begun = log.has_answers() || log.found().is_some();
                     return Err(self.wait_for_record(is_begun));
                 }
             }

@@ -156,8 +156,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
 
     /// Makes the compound wait for its next turn after `count` operations, once it has used the
     /// core for long while other clients have work. Not if another shard may have to start it
-    /// again, nor before an OPEN that another shard has asked for, whose answers of the store are
-    /// here.
+    /// again, nor before an OPEN whose file another shard has found.
     #[inline]
     pub(in crate::v4) fn ends_slice(&mut self, count: u32) -> bool {
         self.cx.is_turn_over(self.compound.source.turn_holder()) && self.wait_for_turn(count)
@@ -263,7 +262,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         let Some(slot) = self.compound.slot else { return false };
         let (client, from) = (slot.client, self.compound.source.from);
         let has_effect =
-            self.compound.replay_log.has_effect || self.compound.replay_log.is_filled();
+            self.compound.replay_log.has_effect || self.compound.replay_log.found().is_some();
         let has_room = match has_effect {
             true => self.nfs4.suspended.has_reserve(),
             false => self.nfs4.suspended.has_room(client, from),

@@ -240,7 +240,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
             let step = Step { place: self.compound.progress.count, left: operations.left(), facts };
             let before = self.compound.reply.len();
             let place = S::MAY_WAIT.then_some(self.compound.place);
-            self.fill_replay_log(self.compound.progress.count);
+            self.begin_at_home(self.compound.progress.count);
             let (operation, mut done) = match (next, flow) {
                 (Err(OperationFault { operation, status }), _) => {
                     (operation, Err(OpExit::Fail(status)))

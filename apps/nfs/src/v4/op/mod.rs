@@ -16,6 +16,7 @@ mod lock;
 mod lookup;
 mod names;
 mod open;
+mod opened_file;
 mod ranges;
 mod read;
 mod readdir;

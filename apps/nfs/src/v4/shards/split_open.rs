@@ -1,12 +1,12 @@
 //! Compounds that two shards execute: the one with the slots of their session, and the home.
 //!
-//! The shard with the slots executes an OPEN up to its first question about state: it looks up or
-//! creates the file, asks which access the caller has, and pins the file. Then its compound waits,
-//! and the home executes the compound up to the OPEN, with a replay log that already has the
-//! store's answers (`replay_log`). So the home makes no store call except to truncate a file. Its
-//! reply replaces the results written so far, and the shard continues with the operations after the
-//! OPEN. An OPEN that the store refuses is complete at once. If a later operation needs state, the
-//! home executes it and all the rest.
+//! An OPEN goes one way: to the home and back. The shard with the slots executes it up to its first
+//! question about state: it looks up or creates the file, asks which access the caller has, and
+//! pins the file. Then its compound waits, and the home executes the compound up to the OPEN, for
+//! which it has the file already (`OpenedFile`): it decides about state and delegation, and makes
+//! no store call except to truncate a file. Its reply replaces the results written so far, and the
+//! shard continues with the operations after the OPEN. An OPEN that the store refuses is complete
+//! at once. If a later operation needs state, the home executes it and all the rest.
 //!
 //! The home makes the same checks of state as for its own OPENs. The first of them normally cannot
 //! fail any more: no client may reclaim, and this one has completed its reclaims
@@ -24,7 +24,7 @@ use crate::{
             CompoundContext, CompoundState, OpExit, OpResult,
             filehandle::Node,
             replay_log::WaitFor,
-            shard_context::{ForwardedReply, HomeCall, HomeRequest, PendingAtHome},
+            shard_context::{ForwardedReply, HomeCall, HomeRequest, OpenedFile, PendingAtHome},
         },
         interpreter::{
             CallFacts,
@@ -34,10 +34,7 @@ use crate::{
 };
 use stag_engine::CallId;
 use stag_nfs_store::{Effort, Procedures4 as _, Store};
-use stag_protocol::{
-    nfs::{v3::FileHandle, v4::Status4},
-    rpc::ReplyHeader,
-};
+use stag_protocol::{nfs::v4::Status4, rpc::ReplyHeader};
 use std::cell::Cell;
 
 /// The shard's side.
@@ -50,8 +47,8 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         if self.can_wait() { Ok(()) } else { Err(OpExit::NeedsHome) }
     }
 
-    /// Lets an OPEN of `file` wait for the home, which executes all that is left of it.
-    pub(in crate::v4) fn wait_for_home(&mut self, file: &FileHandle) -> OpExit {
+    /// Lets an OPEN of `file` wait for the home, which decides its state.
+    pub(in crate::v4) fn wait_for_home(&mut self, file: OpenedFile) -> OpExit {
         let slot = self.compound.slot.as_ref();
         let begun = slot.and_then(|slot| {
             self.nfs4.sessions.get(&slot.session).map(|session| session.begun(slot))
@@ -63,16 +60,9 @@ impl<S: Store> CompoundContext<'_, '_, S> {
             return Status4::Delay.into();
         }
         self.act();
-        let is_pinned =
-            !self.store.waits(file, Effort::Plain) && self.store.now().pin(file).is_ok();
-        let (outcomes, file) = (self.compound.replay_log.outcomes(), *file);
-        self.compound.replay_log.wait_for(WaitFor::Home(HomeCall {
-            part,
-            outcomes,
-            file,
-            is_pinned,
-            begun,
-        }))
+        let is_pinned = !self.store.waits(&file.handle, Effort::Plain)
+            && self.store.now().pin(&file.handle).is_ok();
+        self.compound.replay_log.wait_for(WaitFor::Home(HomeCall { part, file, is_pinned, begun }))
     }
 
     /// Replaces the results written so far by the home's reply. Returns true if the compound
@@ -108,15 +98,15 @@ impl Nfs4 {
 impl SuspendedCompound {
     /// The letter with the home's part, from a shard.
     fn letter(&self, event: HomeCall, unread: &Unread, source: CallSource) -> ForwardedCompound {
-        let HomeCall { part, outcomes, file, is_pinned, .. } = event;
+        let HomeCall { part, file, is_pinned, .. } = event;
         let CompoundState { reply, principal, request_len, caller, kept, .. } = &self.state;
         let facts =
             CallFacts { xid: reply.xid(), principal: *principal, request_len: *request_len };
         let pieces = kept.as_ref().expect("a compound that waits keeps its arguments").pieces();
         let arguments = stag_protocol::xdr::Reader::over(&pieces);
-        let pinned = Cell::new(is_pinned.then_some(file));
+        let pinned = Cell::new(is_pinned.then_some(file.handle));
         let mut letter = ForwardedCompound::of(unread, source, *caller, facts, &arguments);
-        letter.asked = Some(HomeRequest { part, outcomes, pinned });
+        letter.asked = Some(HomeRequest { part, file, pinned });
         letter
     }
 }
@@ -129,7 +119,8 @@ impl ArrivalEnd {
             debug_assert!(false, "a compound waits until the home answers");
             return;
         };
-        compound.at_home = Some(PendingAtHome { call: compound.state.source.id, file: event.file });
+        compound.at_home =
+            Some(PendingAtHome { call: compound.state.source.id, file: event.file.handle });
         let begun = Some(event.begun);
         self.send_compound(compound.state.source, begun, |unread, source| {
             compound.letter(event, unread, source)
@@ -139,11 +130,12 @@ impl ArrivalEnd {
 
 /// The home's side.
 impl<S: Store> CompoundContext<'_, '_, S> {
-    /// Fills the replay log of the next operation, if the store was asked for it.
+    /// Passes its file to the next operation, if that is the OPEN that another shard has begun.
     #[inline]
-    pub(in crate::v4) fn fill_replay_log(&mut self, place: u32) {
+    pub(in crate::v4) fn begin_at_home(&mut self, place: u32) {
         if let Some(asked) = self.shard_context.asked.filter(|asked| asked.part.place == place) {
-            self.compound.replay_log.fill(&asked.outcomes, asked.pinned.take());
+            debug_assert!(S::MAY_WAIT, "the log is cleared after each operation");
+            self.compound.replay_log.begin_with(asked.file, asked.pinned.take());
         }
     }
 
