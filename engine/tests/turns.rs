@@ -8,8 +8,8 @@ use crate::support::{
 };
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use stag_engine::{
-    App, Call, Command, Config, Cx, Meter, PeerAddress, PeerId, RemoteCaller, Shard, Spin,
-    TurnHolder, clock::Clock, control,
+    App, Call, Command, Config, Cx, Handle, Meter, PeerAddress, PeerId, RemoteCaller, Shard, Spin,
+    TurnHolder, clock::Clock, control, stats::Snapshot,
 };
 use stag_protocol::{
     rpc::{Accepted, record::Fragment},
@@ -25,6 +25,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    thread::JoinHandle,
     time::Duration,
 };
 
@@ -273,8 +274,15 @@ fn a_client_that_goes_away_while_it_waits_for_its_turn_holds_no_other_client_up(
     pass_until(&mut shard, &time, |shard| served(shard, 9) >= before + 10);
 }
 
-#[test]
-fn a_shard_that_sleeps_when_it_is_idle_goes_on_with_whatever_it_has_put_off() {
+/// A server on a thread of its own, by the clock of the host.
+struct Threaded {
+    at: SocketAddr,
+    handle: Handle<Snapshot<()>>,
+    /// Returns the number of calls that it served.
+    thread: JoinHandle<u64>,
+}
+
+fn threaded() -> Threaded {
     let clock = Clock::start();
     let spend = move |nanoseconds: u64| {
         let from = clock.now();
@@ -290,17 +298,40 @@ fn a_shard_that_sleeps_when_it_is_idle_goes_on_with_whatever_it_has_put_off() {
         streams: 16,
         ..Config::small()
     };
-    let (at, server, handle) = {
-        let (control, handle) = control::pair().unwrap();
-        let (tell, told) = std::sync::mpsc::channel();
-        let server = std::thread::spawn(move || {
-            let end = Fabric::new(1, Faults::NONE).end("server", server_limits());
-            let mut shard = Shard::new(end, app, config, Box::new(|_| true)).unwrap();
-            tell.send(shard.listen_tcp("127.0.0.1:0".parse().unwrap(), false).unwrap()).unwrap();
-            shard.run(&control, move || clock.now()).unwrap();
-        });
-        (told.recv().unwrap(), server, handle)
-    };
+    let (control, handle) = control::pair().unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let end = Fabric::new(1, Faults::NONE).end("server", server_limits());
+        let mut shard = Shard::new(end, app, config, Box::new(|_| true)).unwrap();
+        tell.send(shard.listen_tcp("127.0.0.1:0".parse().unwrap(), false).unwrap()).unwrap();
+        shard.run(&control, move || clock.now()).unwrap();
+        shard.app().served.values().sum()
+    });
+    Threaded { at: told.recv().unwrap(), handle, thread }
+}
+
+/// A call that is served after the last reply was sent has an effect that its client never learns
+/// of, and that its repetition meets.
+#[test]
+fn a_server_that_stops_serves_no_call_that_it_has_read_and_put_off() {
+    for calls in [20, 100] {
+        let Threaded { at, handle, thread } = threaded();
+        let mut client = caller(at, 9);
+        // Few of them are served in a pass; the rest of the octets is kept.
+        client.write_all(&records(calls, 1_000)).unwrap();
+        await_replies(&mut client, 1);
+        handle.tell(Command::Stop);
+        let mut replies = Vec::new();
+        client.read_to_end(&mut replies).unwrap();
+        drop(client);
+        assert_eq!(replies.len() % REPLY_LEN, 0, "the last reply is whole");
+        assert_eq!(thread.join().unwrap(), 1 + (replies.len() / REPLY_LEN) as u64);
+    }
+}
+
+#[test]
+fn a_shard_that_sleeps_when_it_is_idle_goes_on_with_whatever_it_has_put_off() {
+    let Threaded { at, handle, thread } = threaded();
     let mut costly = caller(at, 9);
     let mut clients = [2, 3].map(|last| caller(at, last));
     for _ in 0..20 {
@@ -310,7 +341,7 @@ fn a_shard_that_sleeps_when_it_is_idle_goes_on_with_whatever_it_has_put_off() {
         await_replies(&mut costly, 40);
     }
     handle.tell(Command::Stop);
-    server.join().unwrap();
+    thread.join().unwrap();
 }
 
 #[test]

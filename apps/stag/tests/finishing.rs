@@ -101,7 +101,9 @@ fn none_is_lost_amid(end: impl FnOnce(&Home, &Server)) -> (Server, Home) {
     let last = answered.len() as u32;
     assert_eq!(answered, (0..last).collect(), "the replies have no gap");
     let written = fs::read(home.path("data/file")).unwrap();
-    assert!(written == words(&(0..last).collect::<Vec<_>>()), "what is answered is done");
+    let answered = words(&(0..last).collect::<Vec<_>>());
+    let (done, told) = (written.len(), answered.len());
+    assert!(written == answered, "{told} octets answered, {done} written: {}", server.err());
     (server, home)
 }
 

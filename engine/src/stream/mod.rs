@@ -235,6 +235,10 @@ impl<P: Provider, A: App> Shard<P, A> {
             self.read_stream(key);
             return;
         };
+        if self.drops_input(key) {
+            self.streams.queue(key);
+            return;
+        }
         let mut input = &pending[..];
         let taken = self.take_records(key, &mut input);
         let rest = input.len();
@@ -297,8 +301,7 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Handles octets that were read; `whole` means that there may be more.
     fn take_input(&mut self, key: Key, mut input: &[u8], whole: bool) -> Look {
-        let is_responder = |stream: &Stream| stream.role == Role::Responder;
-        if self.streams.is_stopping && self.streams.connections.get(key).is_some_and(is_responder) {
+        if self.drops_input(key) {
             // Read and dropped, so that closing does not reset the connection under the last reply.
             return Look::More;
         }
@@ -307,6 +310,14 @@ impl<P: Provider, A: App> Shard<P, A> {
             Ok(()) => Look::Last,
             Err(cause) => Look::Closed(cause),
         }
+    }
+
+    /// Returns true if no more calls of a connection are taken, as the shard stops. One that was
+    /// read and not begun is not either: it might be executed when its reply cannot be sent any
+    /// more.
+    fn drops_input(&self, key: Key) -> bool {
+        let is_responder = |stream: &Stream| stream.role == Role::Responder;
+        self.streams.is_stopping && self.streams.connections.get(key).is_some_and(is_responder)
     }
 
     /// Keeps octets that were read and cannot be handled yet.
