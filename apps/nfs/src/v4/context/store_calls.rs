@@ -58,9 +58,6 @@ macro_rules! ask {
 
 /// Makes the methods that call the [procedures](stag_nfs_store::store_procedures) of the table.
 macro_rules! calls {
-    (version3 { $($rows3:tt)* } version4 { $($rows4:tt)* }) => {
-        calls! { $($rows3)* $($rows4)* }
-    };
     ($(
         $(#[$doc:meta])*
         $variant:ident: $label:literal, $effort:expr, $touch:ident, [$($object:expr),*];
@@ -86,7 +83,7 @@ macro_rules! calls {
     };
 }
 
-stag_nfs_store::store_procedures!(calls);
+stag_nfs_store::store_procedures!(all calls);
 
 impl<S: Store> CompoundContext<'_, '_, S> {
     /// Gives the store the caller's credential, once in a compound.

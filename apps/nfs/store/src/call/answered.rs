@@ -125,33 +125,12 @@ impl Answered {
 }
 
 /// Makes procedures of the [table](crate::store_procedures): each has the outcome, or fails.
-macro_rules! answers3 {
-    (
-        version3 { $(
-            $(#[$doc:meta])*
-            $variant:ident: $label:literal, $effort:expr, $touch:ident, [$($object:expr),*];
-            fn $method:ident($($arg:ident: $lent:ty as $owned:ty),*)
-                -> $result:ty as $outcome:ident;
-        )* }
-        version4 { $($rows4:tt)* }
-    ) => {
-        $(fn $method(&mut self, $(_: $lent),*) -> $result {
-            outcome!(self, $outcome)
-        })*
-    };
-}
-
-/// The same for those of version 4.
-macro_rules! answers4 {
-    (
-        version3 { $($rows3:tt)* }
-        version4 { $(
-            $(#[$doc:meta])*
-            $variant:ident: $label:literal, $effort:expr, $touch:ident, [$($object:expr),*];
-            fn $method:ident($($arg:ident: $lent:ty as $owned:ty),*)
-                -> $result:ty as $outcome:ident;
-        )* }
-    ) => {
+macro_rules! answers {
+    ($(
+        $(#[$doc:meta])*
+        $variant:ident: $label:literal, $effort:expr, $touch:ident, [$($object:expr),*];
+        fn $method:ident($($arg:ident: $lent:ty as $owned:ty),*) -> $result:ty as $outcome:ident;
+    )*) => {
         $(fn $method(&mut self, $(_: $lent),*) -> $result {
             outcome!(self, $outcome)
         })*
@@ -197,7 +176,7 @@ impl Procedures for Answered {
         self.list(EntryDetail::Objects, visit)
     }
 
-    crate::store_procedures!(answers3);
+    crate::store_procedures!(version3 answers);
 }
 
 impl Procedures4 for Answered {
@@ -214,5 +193,5 @@ impl Procedures4 for Answered {
         self.xattr(lender)
     }
 
-    crate::store_procedures!(answers4);
+    crate::store_procedures!(version4 answers);
 }

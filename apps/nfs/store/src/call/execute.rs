@@ -100,9 +100,6 @@ pub(crate) fn xattr_extent(
 
 /// Makes [`perform`] of the table of [procedures](crate::store_procedures).
 macro_rules! execution {
-    (version3 { $($rows3:tt)* } version4 { $($rows4:tt)* }) => {
-        execution! { $($rows3)* $($rows4)* }
-    };
     ($(
         $(#[$doc:meta])*
         $variant:ident: $label:literal, $effort:expr, $touch:ident, [$($object:expr),*];
@@ -150,7 +147,7 @@ macro_rules! execution {
     };
 }
 
-crate::store_procedures!(execution);
+crate::store_procedures!(all execution);
 
 /// The room of a READDIRPLUS. The reply's fields before and after the entries are not counted
 /// exactly, as this only saves looking up entries that do not fit.

@@ -30,9 +30,6 @@ macro_rules! is_harmless {
 
 /// Makes the calls of the table of [procedures](crate::store_procedures).
 macro_rules! store_requests {
-    (version3 { $($rows3:tt)* } version4 { $($rows4:tt)* }) => {
-        store_requests! { $($rows3)* $($rows4)* }
-    };
     ($(
         $(#[$doc:meta])*
         $variant:ident: $label:literal, $effort:expr, $touch:ident, [$($object:expr),*];
@@ -133,7 +130,7 @@ macro_rules! store_requests {
     };
 }
 
-crate::store_procedures!(store_requests);
+crate::store_procedures!(all store_requests);
 
 /// The handles of one or two objects.
 fn handles<const N: usize>(objects: [&FileHandle; N]) -> [Option<FileHandle>; 2] {

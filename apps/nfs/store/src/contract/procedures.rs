@@ -28,7 +28,8 @@ pub(crate) mod types {
     pub use stag_protocol::nfs::v3::{Access, FileHandle, FsInfo, FsStat, PathConf, StableHow};
 }
 
-/// Calls the macro `$then` with the table of procedures. A row is
+/// Calls the macro `$then` with the rows of the table of procedures: those of `version3`, those of
+/// `version4`, or `all`. A row is
 ///
 /// ```text
 /// /// What it does, and its errors.
@@ -46,7 +47,7 @@ pub(crate) mod types {
 /// without it.
 #[macro_export]
 macro_rules! store_procedures {
-    ($then:ident) => { $then! {
+    ($group:ident $then:ident) => { $crate::select_procedures! { $group $then
         version3 {
             /// GETATTR (RFC 1813 §3.3.1).
             GetAttr: "GETATTR", Effort::Plain, reads, [file];
@@ -284,17 +285,28 @@ macro_rules! store_procedures {
     } };
 }
 
-/// Makes methods of the table.
-macro_rules! procedures3 {
-    (
-        version3 { $(
-            $(#[$doc:meta])*
-            $variant:ident: $label:literal, $effort:expr, $touch:ident, [$($object:expr),*];
-            fn $method:ident($($arg:ident: $lent:ty as $owned:ty),*)
-                -> $result:ty as $outcome:ident;
-        )* }
-        version4 { $($rows4:tt)* }
-    ) => {
+/// Calls a macro with one group of the table, or with all of it.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! select_procedures {
+    (version3 $then:ident version3 { $($rows:tt)* } version4 { $($others:tt)* }) => {
+        $then! { $($rows)* }
+    };
+    (version4 $then:ident version3 { $($others:tt)* } version4 { $($rows:tt)* }) => {
+        $then! { $($rows)* }
+    };
+    (all $then:ident version3 { $($rows3:tt)* } version4 { $($rows4:tt)* }) => {
+        $then! { $($rows3)* $($rows4)* }
+    };
+}
+
+/// Makes methods of the table that every store has.
+macro_rules! required {
+    ($(
+        $(#[$doc:meta])*
+        $variant:ident: $label:literal, $effort:expr, $touch:ident, [$($object:expr),*];
+        fn $method:ident($($arg:ident: $lent:ty as $owned:ty),*) -> $result:ty as $outcome:ident;
+    )*) => {
         $(
             $(#[$doc])*
             fn $method(&mut self, $($arg: $lent),*) -> $result;
@@ -302,17 +314,13 @@ macro_rules! procedures3 {
     };
 }
 
-/// The same for those of version 4.
-macro_rules! procedures4 {
-    (
-        version3 { $($rows3:tt)* }
-        version4 { $(
-            $(#[$doc:meta])*
-            $variant:ident: $label:literal, $effort:expr, $touch:ident, [$($object:expr),*];
-            fn $method:ident($($arg:ident: $lent:ty as $owned:ty),*)
-                -> $result:ty as $outcome:ident;
-        )* }
-    ) => {
+/// Makes methods of the table that a store may leave out.
+macro_rules! optional {
+    ($(
+        $(#[$doc:meta])*
+        $variant:ident: $label:literal, $effort:expr, $touch:ident, [$($object:expr),*];
+        fn $method:ident($($arg:ident: $lent:ty as $owned:ty),*) -> $result:ty as $outcome:ident;
+    )*) => {
         $(
             $(#[$doc])*
             #[allow(unused_variables, reason = "a store without it looks at no argument")]
@@ -399,7 +407,7 @@ pub trait Procedures {
         visit: &mut Visitor<'_>,
     ) -> StoreResult<Listed>;
 
-    crate::store_procedures!(procedures3);
+    crate::store_procedures!(version3 required);
 }
 
 /// Procedures that only version 4 calls (RFC 8881, 7862, 8276), for the same caller. An
@@ -441,5 +449,5 @@ pub trait Procedures4 {
         Err(Status::NotSupp.into())
     }
 
-    crate::store_procedures!(procedures4);
+    crate::store_procedures!(version4 optional);
 }

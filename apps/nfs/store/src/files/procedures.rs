@@ -215,16 +215,12 @@ impl Store for Files {
 /// Makes the procedures of the [table](crate::store_procedures): each is the method of that name,
 /// whose faults are noted.
 macro_rules! noted {
-    (
-        version3 { $(
-            $(#[$doc:meta])*
-            $variant:ident: $label:literal, $effort:expr, $touch:ident,
-                [$object:expr $(, $other:expr)*];
-            fn $method:ident($($arg:ident: $lent:ty as $owned:ty),*)
-                -> $result:ty as $outcome:ident;
-        )* }
-        version4 { $($rows4:tt)* }
-    ) => {
+    ($(
+        $(#[$doc:meta])*
+        $variant:ident: $label:literal, $effort:expr, $touch:ident,
+            [$object:expr $(, $other:expr)*];
+        fn $method:ident($($arg:ident: $lent:ty as $owned:ty),*) -> $result:ty as $outcome:ident;
+    )*) => {
         $(fn $method(&mut self, $($arg: $lent),*) -> $result {
             self.noting($label, $object, |files| Files::$method(files, $($arg),*))
         })*
@@ -344,5 +340,5 @@ impl Procedures for Files {
         })
     }
 
-    crate::store_procedures!(noted);
+    crate::store_procedures!(version3 noted);
 }

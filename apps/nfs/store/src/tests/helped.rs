@@ -77,35 +77,12 @@ impl<S: FillRoom + Store> Store for Helped<S> {
 }
 
 /// Makes procedures of the [table](crate::store_procedures).
-macro_rules! helped3 {
-    (
-        version3 { $(
-            $(#[$doc:meta])*
-            $variant:ident: $label:literal, $effort:expr, $touch:ident, [$($object:expr),*];
-            fn $method:ident($($arg:ident: $lent:ty as $owned:ty),*)
-                -> $result:ty as $outcome:ident;
-        )* }
-        version4 { $($rows4:tt)* }
-    ) => {
-        $(fn $method(&mut self, $($arg: $lent),*) -> $result {
-            let request = StoreRequest::$variant { $($arg: Own::<$owned>::own(&$arg)),* };
-            let lent = [$(Own::<$owned>::lent(&$arg)),*].into_iter().flatten().next();
-            self.carry_out(request, lent.unwrap_or_default()).$method($($arg),*)
-        })*
-    };
-}
-
-/// The same for those of version 4.
-macro_rules! helped4 {
-    (
-        version3 { $($rows3:tt)* }
-        version4 { $(
-            $(#[$doc:meta])*
-            $variant:ident: $label:literal, $effort:expr, $touch:ident, [$($object:expr),*];
-            fn $method:ident($($arg:ident: $lent:ty as $owned:ty),*)
-                -> $result:ty as $outcome:ident;
-        )* }
-    ) => {
+macro_rules! helped {
+    ($(
+        $(#[$doc:meta])*
+        $variant:ident: $label:literal, $effort:expr, $touch:ident, [$($object:expr),*];
+        fn $method:ident($($arg:ident: $lent:ty as $owned:ty),*) -> $result:ty as $outcome:ident;
+    )*) => {
         $(fn $method(&mut self, $($arg: $lent),*) -> $result {
             let request = StoreRequest::$variant { $($arg: Own::<$owned>::own(&$arg)),* };
             let lent = [$(Own::<$owned>::lent(&$arg)),*].into_iter().flatten().next();
@@ -162,7 +139,7 @@ impl<S: FillRoom> Procedures for Helped<S> {
         self.answered(StoreRequest::ReadDirPlus(args)).readdirplus(directory, place, visit)
     }
 
-    crate::store_procedures!(helped3);
+    crate::store_procedures!(version3 helped);
 }
 
 impl<S: FillRoom> Procedures4 for Helped<S> {
@@ -180,5 +157,5 @@ impl<S: FillRoom> Procedures4 for Helped<S> {
         self.answered(StoreRequest::ListXattrs(*file)).list_xattrs(lender, file)
     }
 
-    crate::store_procedures!(helped4);
+    crate::store_procedures!(version4 helped);
 }
