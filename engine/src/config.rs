@@ -15,7 +15,7 @@ use std::{sync::Arc, time::Duration};
 /// many segments as a call may name, rounded up to a cache line.
 pub const HEAD_ROOM: usize = 1_152;
 /// Longest RPC message we send inline, transport header included.
-pub const INLINE_LEN: usize = 4_096;
+pub const INLINE_LEN: usize = 8_192;
 /// Octets of the largest item that the gateway moves: rtmax and wtmax.
 pub const ITEM_MAX: usize = 1 << 20;
 /// Octets of a large slot: an item with the rest of its message around it.
@@ -63,7 +63,9 @@ pub struct Config {
     /// Receives of the shard, shared by its connections: an upper bound for the sum of all grants
     /// and our own outstanding calls.
     pub receives: usize,
-    /// Octets of one receive.
+    /// Octets of one receive: the longest message that a peer may send inline. Servers give
+    /// [`INLINE_LEN`], so that arguments of 4 KiB travel inline. For results of that size a caller
+    /// has no use for more: a Write chunk places them at less cost.
     pub receive_len: usize,
     /// Maximum of peers over the fabric; TCP connections are counted separately.
     pub peers: usize,
@@ -130,7 +132,7 @@ impl Default for Config {
             reverse_grant: 2,
             absence: Duration::from_secs(90),
             receives: 4_096,
-            receive_len: INLINE_LEN,
+            receive_len: 4_096,
             peers: 1_024,
             streams: 1_024,
             first_call_within: None,

@@ -1,4 +1,4 @@
-//! Insertion of items at their position in a payload stream.
+//! Items at their position in a payload stream.
 
 use stag_pools::Buf;
 use stag_protocol::xdr::pad;
@@ -30,4 +30,14 @@ pub(crate) fn insert_parts<'a>(
     }
     // RFC 8166 §3.5.3 [8166-29]: a chunk of a whole payload includes the padding
     rest.get_mut(..padding).unwrap_or_default().fill(0);
+}
+
+/// Removes an item that [`insert_item`] or [`insert_parts`] inserted, with its padding.
+pub(crate) fn remove_item(message: &mut Buf, position: usize, inserted: usize) {
+    let len = message.len();
+    debug_assert!(inserted == 0 || position + inserted <= len, "the item is in its message");
+    if inserted > 0 && position + inserted <= len {
+        message.copy_within(position + inserted..len, position);
+        message.truncate(len - inserted);
+    }
 }

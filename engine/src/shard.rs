@@ -226,7 +226,8 @@ impl SidedPrivateData {
             true => PrivateData {
                 remote_invalidation,
                 send: size(INLINE_LEN),
-                receive: size(config.receive_len),
+                // No longer than the provider fills them.
+                receive: size(config.receive_len.min(limits.receive_len)),
             },
             false => PrivateData::SILENT,
         };

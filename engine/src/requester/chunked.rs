@@ -3,7 +3,7 @@
 use super::set_xid;
 use crate::{
     app::{App, CallFault, PeerId, ResultRooms},
-    payload::insert_item,
+    payload::{insert_item, remove_item},
     shard::Shard,
     state::{
         FabricLink, Link,
@@ -63,7 +63,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Hops 2 to 5: form, windows, header, Send. After an error nothing was sent and nothing
     /// exposed.
     pub(super) fn send_call(&mut self, key: Key, peer: PeerId, qp: Qp) -> Result<(), CallFault> {
-        if self.send_one_chunk(key, peer, qp) {
+        if self.send_inline(key, peer, qp) || self.send_one_chunk(key, peer, qp) {
             return Ok(());
         }
         self.send_any_call(key, peer, qp)
@@ -80,7 +80,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let path = connection.path(SEGMENTS);
         let plan = form::plan_call(&sizes, &path).map_err(|_| CallFault::TooLong)?;
         // RFC 8167 §5.3: no peer is required to support chunks in the reverse direction.
-        let is_inline = plan == CallPlan { call: CallOffer::Nothing, reply: ReplyOffer::Nothing };
+        let is_inline = plan == CallPlan::INLINE;
         // DESIGN D1: a static key is for responders only, so a fabric without windows offers
         // nothing.
         if !is_inline && (!connection.calls_with_chunks() || self.provider.limits().windows == 0) {
@@ -257,7 +257,14 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// Hops 4 and 5: prepends the header, and sends.
-    fn emit_call(&mut self, key: Key, qp: Qp, xid: Xid, plan: &CallPlan, mut message: Buf) {
+    pub(super) fn emit_call(
+        &mut self,
+        key: Key,
+        qp: Qp,
+        xid: Xid,
+        plan: &CallPlan,
+        mut message: Buf,
+    ) {
         let core = &mut self.core;
         let lists = core.requester.offered.get_mut(key.index()).expect("one for each place");
         let peer = core.requester.calls.get(key).expect("the call is being sent").peer;
@@ -349,16 +356,6 @@ fn count(forms: &mut Forms, form: Form) {
         Form::Chunked => &mut forms.chunked,
         Form::Long => &mut forms.long,
     } += 1;
-}
-
-/// Removes an item that [`insert_item`] inserted.
-fn remove_item(message: &mut Buf, position: usize, inserted: usize) {
-    let len = message.len();
-    debug_assert!(inserted == 0 || position + inserted <= len, "the item is in its message");
-    if inserted > 0 && position + inserted <= len {
-        message.copy_within(position + inserted..len, position);
-        message.truncate(len - inserted);
-    }
 }
 
 fn sizes_of(call: &Outbound) -> Result<CallSizes, CallFault> {

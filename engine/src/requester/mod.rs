@@ -1,11 +1,13 @@
 //! Calls of ours: queued, sent, completed.
 //!
 //! `start` sends the calls of a peer in order, and chooses the path of each: `short` (no chunks, a
-//! header of a few words), `one_chunk` (one segment), or `chunked` (all others). `reply` handles
-//! replies, `ends` every end of a call without a reply.
+//! header of a few words), `inline` (an argument or a result that travels inline), `one_chunk` (one
+//! segment), or `chunked` (all others). `reply` handles replies, `ends` every end of a call without
+//! a reply.
 
 mod chunked;
 mod ends;
+mod inline;
 mod long_reply;
 mod one_chunk;
 mod queue;

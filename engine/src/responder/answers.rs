@@ -3,11 +3,13 @@
 use crate::{
     account::SMALL_MAX,
     app::{Answer, App, CallId},
+    payload::insert_parts,
     shard::Shard,
     stage_times::Stage,
     state::{Link, inbound::InboundState},
 };
-use stag_pools::Buf;
+use stag_pools::{Buf, table::Key};
+use stag_protocol::xdr::padded;
 use stag_verbs::Provider;
 
 impl<P: Provider, A: App> Shard<P, A> {
@@ -30,6 +32,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                     Some(&xid.0.to_be_bytes()),
                     "the reply's XID"
                 );
+                let Some(answer) = self.answer_inline(id.0, answer) else { return };
                 if answer.item.is_some() || answer.message.capacity() > SMALL_MAX {
                     self.core.hold_reply(peer, &answer);
                 }
@@ -43,6 +46,28 @@ impl<P: Provider, A: App> Shard<P, A> {
                 self.core.responder.forget(id.0)
             }
         }
+    }
+
+    /// Inserts the only item of a reply into its message, if it travels inline and its call had no
+    /// chunks, and sends the reply if the fabric accepts a copy. Otherwise returns what is left to
+    /// send.
+    fn answer_inline(&mut self, key: Key, mut answer: Answer) -> Option<Answer> {
+        let core = &mut self.core;
+        let Some(item) = answer.item.as_ref().filter(|item| item.more.is_empty()) else {
+            return Some(answer);
+        };
+        let len = answer.message.len().saturating_add(padded(item.octets.len()));
+        let has_lists = core.responder.calls.get(key).is_none_or(|call| call.has_lists);
+        let caller = core.responder.caller(key);
+        let connection = caller.and_then(|caller| core.peers.connection(caller));
+        let fits = connection.is_some_and(|(_, connection)| connection.short().fits_reply(len));
+        if has_lists || !fits || !core.ways.are_short() {
+            return Some(answer);
+        }
+        insert_parts(&mut answer.message, item.position, item.octets.iter().map(|part| &part[..]));
+        // It is in the message: no peer is charged for its memory.
+        answer.item = None;
+        if self.answer_short(key, &mut answer.message) { None } else { Some(answer) }
     }
 
     /// Sends a reply that consists of a message only. It takes the short path if its call had no

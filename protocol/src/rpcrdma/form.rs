@@ -92,6 +92,9 @@ pub struct CallPlan {
 }
 
 impl CallPlan {
+    /// That of a call that travels inline, as its reply does.
+    pub const INLINE: Self = Self { call: CallOffer::Nothing, reply: ReplyOffer::Nothing };
+
     /// The call's form.
     pub const fn form(&self) -> Form {
         match self.call {
