@@ -42,6 +42,8 @@ pub(crate) struct Core {
     pub(crate) stopping: bool,
     /// Octets of items that this pass delivered to apps.
     pub(crate) moved: usize,
+    /// Work since the doorbells were rung: an event, and each reply that was not sent at once.
+    pub(crate) unsent: u32,
     /// Counts of the connection that ended last.
     pub(crate) parted: Parted,
     /// The result of the latest drain, until connections are accepted again.
@@ -88,6 +90,7 @@ impl Core {
             now: Time(0),
             stopping: false,
             moved: 0,
+            unsent: 0,
             parted: Parted::default(),
             drained: None,
             in_pass: false,

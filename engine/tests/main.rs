@@ -7,6 +7,7 @@ mod attackers;
 mod authority;
 mod chaos;
 mod detail;
+mod doorbells;
 mod draft000;
 mod grants;
 mod items;

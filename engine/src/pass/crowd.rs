@@ -39,7 +39,10 @@ impl<P: Provider, A: App> Shard<P, A> {
                 false => Turn::Later,
             };
             match turn {
-                Turn::Now => self.handle_one_of_crowd(event),
+                Turn::Now => {
+                    self.handle_one_of_crowd(event);
+                    self.ring_if_due();
+                }
                 turn => self.set_aside(turn, event),
             }
         }
@@ -73,6 +76,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 }
             }
             events += 1;
+            self.ring_if_due();
         }
         self.core.has_put_off = !self.crowd.put_off.is_empty();
         events

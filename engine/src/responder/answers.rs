@@ -18,6 +18,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Some(call) = self.core.responder.calls.get(id.0) else { return };
         debug_assert_eq!(call.state, InboundState::AwaitAnswer, "a call is answered once");
         let (peer, xid) = (call.peer, call.xid);
+        self.core.unsent += 1;
         self.core.stamp(id.0, Stage::App);
         match self.core.peers.get(peer).map(|peer| &peer.link) {
             Some(Link::Stream(stream)) => {
@@ -74,6 +75,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// chunks, it fits inline, and the fabric accepts it as a copy.
     #[inline]
     pub(crate) fn answer_message(&mut self, id: CallId, mut message: Buf) {
+        self.core.unsent += 1;
         self.core.stamp(id.0, Stage::App);
         if !self.answer_short(id.0, &mut message) {
             self.answer(id, Answer { message, item: None });

@@ -33,8 +33,8 @@ pub enum Stage {
     Emit,
     /// The RDMA Writes of the reply were posted.
     Push,
-    /// From its Send to the doorbell at the end of the pass; over TCP, to the write to the socket.
-    /// Waiting for room in the send queue is included.
+    /// From its Send to the next doorbell, which is at the end of the pass or earlier; over TCP, to
+    /// the write to the socket. Waiting for room in the send queue is included.
     Send,
 }
 

@@ -1,25 +1,37 @@
-//! A fabric that can be set to refuse local invalidations, or receives.
+//! A fabric that can be set to refuse local invalidations, or receives, and notes its doorbells.
 
 use stag_pools::{Access, Buf, Extent, RemoteKey, Window};
 use stag_sim::{Port, Sim};
 use stag_verbs::{
     Event, FabricFault, Limits, PeerAddress, Provider, Qp, Refusal, Refused, RemoteSpan, Tag, Time,
 };
-use std::{cell::Cell, ops::Range, os::fd::BorrowedFd, rc::Rc};
+use std::{
+    cell::{Cell, RefCell},
+    ops::Range,
+    os::fd::BorrowedFd,
+    rc::Rc,
+};
 
 pub struct Refusing {
     sim: Sim,
     refuses: Rc<Cell<bool>>,
     refuses_receives: Rc<Cell<bool>>,
+    /// The receives that were posted at each doorbell.
+    rings: Rc<RefCell<Vec<usize>>>,
 }
 
 impl Refusing {
     pub fn new(sim: Sim, refuses: Rc<Cell<bool>>) -> Self {
-        Self { sim, refuses, refuses_receives: Rc::default() }
+        Self { sim, refuses, refuses_receives: Rc::default(), rings: Rc::default() }
     }
 
     pub fn of_receives(sim: Sim, refuses_receives: Rc<Cell<bool>>) -> Self {
-        Self { sim, refuses: Rc::default(), refuses_receives }
+        Self { refuses_receives, ..Self::new(sim, Rc::default()) }
+    }
+
+    /// One that refuses nothing, and notes the receives that are posted at each doorbell.
+    pub fn noting(sim: Sim, rings: Rc<RefCell<Vec<usize>>>) -> Self {
+        Self { rings, ..Self::new(sim, Rc::default()) }
     }
 }
 
@@ -130,6 +142,7 @@ impl Provider for Refusing {
     }
 
     fn ring(&mut self) {
+        self.rings.borrow_mut().push(self.sim.receives_posted());
         self.sim.ring();
     }
 

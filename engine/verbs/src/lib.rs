@@ -24,7 +24,8 @@
 //!   last event, with the cause.
 //! - The side that connected sends the first message (iWARP: RFC 5044 §7.1.2); an accepted
 //!   connection is established for the acceptor when it can send, which may be only then.
-//! - Nothing posted is sent before [`Provider::ring`]; the engine rings once per pass (DESIGN D17).
+//! - Nothing posted is sent before [`Provider::ring`]; the engine rings at the end of a pass, and
+//!   in a long one earlier, too (DESIGN D17).
 //!   Ending a connection rings for that connection.
 //! - Messages that wait for a receive when their connection ends are dropped. If the peer
 //!   invalidates a key whose local invalidation is pending, the connection is ended, so that each
