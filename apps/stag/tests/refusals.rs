@@ -98,6 +98,10 @@ fn every_bad_argument_has_its_sentence() {
             "--shm-allow means nothing without a listener of shared memory: add --listen shm://",
         ),
         (
+            &["serve", "data", "--private-data", "no", "--inline", "4K"],
+            "--inline means nothing with --private-data no, which tells no client",
+        ),
+        (
             &["serve", "data", "--rdma-tos", "104"],
             "--rdma-tos means nothing without a listener of an RDMA device: add --listen rdma://",
         ),

@@ -12,7 +12,8 @@ use crate::{
     sim,
 };
 use stag_engine::{
-    Command, Config, Handle, PeerAddress, clock::Clock, control, launch, stats::Snapshot,
+    Command, Config, Handle, PeerAddress, clock::Clock, config::INLINE_LEN, control, launch,
+    stats::Snapshot,
 };
 use stag_fabrics::Endpoint;
 use std::{
@@ -102,6 +103,7 @@ impl Server {
             listen: Vec::new(),
             config: Config {
                 receives: 1_024,
+                receive_len: INLINE_LEN,
                 peers: 256,
                 streams: 256,
                 inbound: 1_280,

@@ -1,6 +1,6 @@
 //! Sizes of one shard of a server (DESIGN D14): its tables, its buffers, and its time limits.
 
-use stag_engine::{Allowed, Config, ConfigFault, Spin};
+use stag_engine::{Allowed, Config, ConfigFault, Spin, config::INLINE_LEN};
 use std::time::Duration;
 
 /// RDMA connections of one shard, if it has enough descriptors.
@@ -30,6 +30,8 @@ pub struct ShardSizes {
     pub credits: u32,
     /// Receives, which all connections share.
     pub receives: usize,
+    /// Bytes of each receive: the longest message that a client may send without chunks.
+    pub receive_len: usize,
     /// Calls in progress at a time, on all connections.
     pub calls: usize,
     /// Message, medium and large slots.
@@ -48,6 +50,7 @@ impl Default for ShardSizes {
             streams: STREAMS,
             credits: grant,
             receives: RECEIVES,
+            receive_len: INLINE_LEN,
             calls: RECEIVES + STREAM_CALLS,
             slots,
             drain,
@@ -90,6 +93,7 @@ impl ShardSizes {
             streams: self.streams,
             grant: self.credits,
             receives: self.receives,
+            receive_len: self.receive_len,
             inbound: self.calls,
             outbound: OUTBOUND,
             reverse_calls_max: CALLBACKS,
@@ -150,6 +154,7 @@ impl ShardSizes {
             "peers" => ("--connections", ""),
             "streams" => ("--tcp-connections", ""),
             "receives" => ("--receives", ""),
+            "receive_len" => ("--inline", ""),
             "inbound" => ("--calls", ", and fewer --receives or --connections, which they follow"),
             field => return format!("{field} cannot be kept: {fault}"),
         };

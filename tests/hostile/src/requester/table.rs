@@ -10,6 +10,7 @@ use crate::{
     play::{BrokenRule, rule},
     wire::*,
 };
+use stag_engine::config::INLINE_LEN;
 use std::{io, time::Duration};
 
 const REPLY_FRAME: &str = "RFC 5044 §7.1.2";
@@ -272,7 +273,7 @@ fn segments(table: &mut ServerDefectTable) {
         "reply-longer-than-a-receive",
         rule("RFC 5041 §7.2 0x05", "Terminate 1/2/05"),
         Null,
-        |_| vec![0; 4_097],
+        |_| vec![0; INLINE_LEN + 1],
     );
     table.message(
         "reply-of-60000-octets",

@@ -88,7 +88,7 @@ fn log() -> ComputedDefault {
 /// Sizes of each core, and its waiting times.
 fn of_limits(options: &ServeOptions, shards: usize, has_tcp: bool) -> Vec<ComputedDefault> {
     let Ok(sizes) = limits::sizes(&options.limits) else { return Vec::new() };
-    let ShardSizes { credits, receives, calls, drain, spin, .. } = sizes;
+    let ShardSizes { credits, receives, receive_len, calls, drain, spin, .. } = sizes;
     let spin = match spin {
         Spin::For(time) => time.as_micros().to_string(),
         Spin::Learned => "auto".to_owned(),
@@ -97,6 +97,7 @@ fn of_limits(options: &ServeOptions, shards: usize, has_tcp: bool) -> Vec<Comput
         ComputedDefault::new("credits", credits),
         ComputedDefault::new("calls", calls),
         ComputedDefault::new("receives", receives),
+        ComputedDefault::new("inline", size(receive_len)),
         ComputedDefault::new("buffers", size(sizes.slot_octets())),
         ComputedDefault::new("memory-max", size(MemoryConfig::host_memory() >> 20 << 20)),
         ComputedDefault::new("drain", drain.as_secs_f64()),

@@ -12,8 +12,10 @@ use crate::{
 use rustix::process::{Resource, getrlimit};
 use stag_nfs::serve::ShardSizes;
 use stag_nfs_store::files;
-use std::{fs, time::Duration};
+use std::{fs, ops::RangeInclusive, time::Duration};
 
+/// Octets of the longest message without chunks that can be asked for.
+const INLINE_LENS: RangeInclusive<usize> = 1 << 10..=64 << 10;
 /// Longest time that a stop can be asked to wait, in seconds.
 const DRAIN_MAX: f64 = 3_600.0;
 /// Connections of one mount of Linux at most (`nconnect`, nfs(5)).
@@ -33,6 +35,9 @@ pub fn sizes(limits: &LimitOptions) -> Result<ShardSizes, Error> {
     if let Some(receives) = limits.receives {
         sizes = sizes.with_receives(receives);
     }
+    if let Some(text) = &limits.inline {
+        sizes.receive_len = inline(text)?;
+    }
     if let Some(text) = &limits.buffers {
         sizes = sizes.with_buffers(octets("--buffers", text)?);
     }
@@ -49,6 +54,19 @@ pub fn sizes(limits: &LimitOptions) -> Result<ShardSizes, Error> {
     sizes.spin = limits.spin.unwrap_or(sizes.spin);
     sizes.check().map_err(Error::usage)?;
     Ok(sizes)
+}
+
+/// Octets of the longest message without chunks.
+fn inline(text: &str) -> Result<usize, Error> {
+    let len = octets("--inline", text)?;
+    // RFC 8797 §4: sizes are sent in units of 1,024 octets. A ring of shared memory has room for
+    // sixteen receives of 64 KiB.
+    if !len.is_multiple_of(1 << 10) || !INLINE_LENS.contains(&len) {
+        return Err(Error::usage(format!(
+            "--inline {text} has to be a multiple of 1K from 1K to 64K"
+        )));
+    }
+    Ok(len)
 }
 
 /// Octets that the server may take, if that is set.
@@ -206,7 +224,19 @@ mod tests {
             LimitOptions { connections: Some(16), drain: Some(0.5), ..LimitOptions::default() };
         let found = sizes(&few).unwrap();
         assert_eq!((found.connections, found.drain), (16, Duration::from_millis(500)));
+        let inline =
+            |len: &str| LimitOptions { inline: Some(len.to_owned()), ..LimitOptions::default() };
+        for (text, len) in [("4K", 4_096), ("8192", 8_192), ("64K", 65_536)] {
+            assert_eq!(sizes(&inline(text)).unwrap().receive_len, len);
+        }
+        let range = "has to be a multiple of 1K from 1K to 64K";
         for (limits, part) in [
+            (inline("512"), range),
+            (inline("5000"), range),
+            (inline("65K"), range),
+            (inline("x"), "no size"),
+            // Version 2 takes 4,096 octets.
+            (inline("1K"), "--inline 1024 is too few: give at least 4096"),
             (
                 LimitOptions { buffers: Some("1M".to_owned()), ..LimitOptions::default() },
                 "--buffers",

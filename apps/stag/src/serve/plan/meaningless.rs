@@ -43,6 +43,7 @@ pub fn check_parts(
                            leave it out";
     const NO_IP: &str = "without a listener of an IP network: leave it out";
     const NO_TCP: &str = "without a listener of TCP: give one with --tcp IP:PORT, or leave it out";
+    const SILENT: &str = "with --private-data no, which tells no client: leave one of them out";
     const NO_FOUR: &str = "without version 4: leave --nfs 3 out, or this";
     let has_four = arguments.nfs.contains(&4);
     let parts = [
@@ -56,6 +57,7 @@ pub fn check_parts(
         ("tcp-connections", !served.has_tcp, NO_TCP),
         ("rpcbind", !served.has_ip, NO_IP),
         ("lease", !has_four, NO_FOUR),
+        ("inline", !arguments.private_data, SILENT),
     ];
     let is_given = |flag: &str| origins.of_flag(flag) != ValueOrigin::Default;
     match parts.into_iter().find(|(flag, is_missing, _)| *is_missing && is_given(flag)) {

@@ -204,7 +204,11 @@ pub struct LimitOptions {
     /// 4160]
     #[arg(long, value_name = "N", help_heading = LIMITS)]
     pub receives: Option<usize>,
-    /// Bytes of each core's buffers for messages and payload [default: 273M]
+    /// Longest message that a client may send without chunks, in bytes: the length of each receive.
+    /// Linux sends 4K, unless its sysctl rdma_max_inline_write is larger [default: 8K]
+    #[arg(long, value_name = "SIZE", help_heading = LIMITS)]
+    pub inline: Option<String>,
+    /// Bytes of each core's buffers for messages and payload [default: 301M]
     #[arg(long, value_name = "SIZE", help_heading = LIMITS)]
     pub buffers: Option<String>,
     /// Bytes of memory that buffers, receives and files in memory may use on all cores together

@@ -23,6 +23,7 @@ pub fn fixed(plan: &Plan, options: &ServeOptions) -> Vec<(&'static str, String)>
         ("rdma-tos, rdma-ack-timeout and rdma-retry", format!("{:?}", plan.link)),
         ("buffers", format!("{:?}", sizes.slots)),
         ("receives", format!("{:?}", sizes.receives)),
+        ("inline", format!("{:?}", sizes.receive_len)),
         ("connections", format!("{:?}", sizes.connections)),
         ("tcp-connections", format!("{:?}", sizes.streams)),
         ("credits", format!("{:?}", sizes.credits)),
