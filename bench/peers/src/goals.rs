@@ -34,7 +34,7 @@ use crate::{
 pub type Goal = (&'static str, &'static str, fn() -> Vec<GoalRow>);
 
 /// All of them, in the order of the table. A goal with several lines is measured by all of them.
-pub const GOALS: [Goal; 23] = [
+pub const GOALS: [Goal; 26] = [
     ("G1", "NULL round trip on shared memory, against a two-thread ring", null_shm),
     ("G1", "the same, against UCX", rows::null_shm),
     (
@@ -85,6 +85,9 @@ pub const GOALS: [Goal; 23] = [
     ),
     ("Gs", "NULL calls per second of two shards on two cores, against one on one", two_shards),
     ("G14", "the generator's own ceiling, against the fastest server", ceiling),
+    ("G15", "READ and WRITE over iWARP, against our own TCP", beside_tcp),
+    ("G15s", "WRITE on shared memory, against READ of the same size", writes_shm),
+    ("G16", "calls by version 4 of NFS, against version 3", version_4),
     ("Gc", "NFS on CephFS over TCP, against NFS-Ganesha and libcephfs alone", rows::on_ceph),
 ];
 
@@ -350,10 +353,93 @@ fn ceiling() -> Vec<GoalRow> {
     ]
 }
 
+/// Calls of one kind to the memory store.
+#[derive(Clone, Copy, Debug)]
+struct NfsCalls {
+    /// Their name in tables.
+    name: &'static str,
+    /// The workload, after its version, and its options.
+    options: &'static str,
+}
+
+const WRITE_512: NfsCalls = NfsCalls { name: "512 B WRITEs", options: "write --size 512" };
+const WRITE_4K: NfsCalls = NfsCalls { name: "4 KiB WRITEs", options: "write --size 4K" };
+const WRITE_64K: NfsCalls = NfsCalls { name: "64 KiB WRITEs", options: "write --size 64K" };
+const WRITE_1M: NfsCalls = NfsCalls { name: "1 MiB WRITEs", options: "write --size 1M" };
+const READ_512: NfsCalls = NfsCalls { name: "512 B READs", options: "read --size 512" };
+const READ_4K: NfsCalls = NfsCalls { name: "4 KiB READs", options: "read --size 4K" };
+const READ_64K: NfsCalls = NfsCalls { name: "64 KiB READs", options: "read --size 64K" };
+const READ_1M: NfsCalls = NfsCalls { name: "1 MiB READs", options: "read --size 1M" };
+const GETATTR: NfsCalls = NfsCalls { name: "GETATTRs", options: "getattr" };
+const LOOKUP: NfsCalls = NfsCalls { name: "LOOKUPs", options: "lookup" };
+const META: NfsCalls = NfsCalls { name: "calls about names", options: "meta" };
+
+impl NfsCalls {
+    /// `stag bench` of these calls, `depth` at a time, by a version of NFS.
+    fn by(self, way: Way, version: u8, depth: usize) -> Stag {
+        let options =
+            format!("--workload nfs{version}:{} --depth {depth} --no-verify", self.options);
+        Stag::new(way, ServedProgram::Memory, &options)
+    }
+}
+
+fn beside_tcp() -> Vec<GoalRow> {
+    let row = |by: Way, calls: NfsCalls, depth, least| {
+        let what = format!("{}/s, {}, depth {depth}", calls.name, by.name());
+        let [ours, tcp] = [by, way::TCP].map(|by| calls.by(by, 3, depth));
+        GoalRow::timed(about("G15", &what, Rate, AtLeast(least)), ours, tcp)
+    };
+    vec![
+        row(way::IWARP, WRITE_4K, 1, 1.0),
+        row(way::IWARP_PULLED, WRITE_4K, 1, 0.7),
+        row(way::IWARP, WRITE_4K, 32, 0.9),
+        row(way::IWARP, WRITE_4K, 128, 0.9),
+        row(way::IWARP, WRITE_64K, 8, 0.95),
+        row(way::IWARP, WRITE_64K, 32, 0.95),
+        row(way::IWARP, WRITE_1M, 8, 1.0),
+        row(way::IWARP, READ_64K, 32, 1.0),
+        row(way::IWARP, READ_512, 32, 0.9),
+        row(way::IWARP, WRITE_512, 32, 0.9),
+    ]
+}
+
+fn writes_shm() -> Vec<GoalRow> {
+    let row = |by: Way, [writes, reads]: [NfsCalls; 2]| {
+        let what = format!("{}/s ÷ READs/s, {}, depth {READ_DEPTH}", writes.name, by.name());
+        let [ours, theirs] = [writes, reads].map(|calls| calls.by(by, 3, READ_DEPTH));
+        GoalRow::timed(about("G15s", &what, Rate, AtLeast(0.8)), ours, theirs)
+    };
+    let sizes = [[WRITE_4K, READ_4K], [WRITE_1M, READ_1M]];
+    let ways = [way::SHM, way::SHM_TRUSTED].into_iter();
+    ways.flat_map(|by| sizes.map(|calls| row(by, calls))).collect()
+}
+
+fn version_4() -> Vec<GoalRow> {
+    let row = |by: Way, calls: NfsCalls, depth| {
+        let what = format!("{}/s by version 4 ÷ 3, {}, depth {depth}", calls.name, by.name());
+        let [four, three] = [4, 3].map(|version| calls.by(by, version, depth));
+        GoalRow::timed(about("G16", &what, Rate, AtLeast(0.85)), four, three)
+    };
+    let kinds = || [GETATTR, LOOKUP, READ_4K, WRITE_4K, META].into_iter();
+    let rows = |by| kinds().flat_map(move |calls| [1, 32].map(|depth| row(by, calls, depth)));
+    [way::IWARP, way::TCP].into_iter().flat_map(rows).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::contender::Reading;
+
+    #[test]
+    fn a_write_of_4_kib_is_compared_both_inline_and_pulled() {
+        let rows = beside_tcp();
+        let bound = |what: &str| rows.iter().find(|row| row.what == what).map(|row| row.bound);
+        assert_eq!(bound("4 KiB WRITEs/s, iwarp, pulled, depth 1"), Some(AtLeast(0.7)));
+        assert_eq!(bound("4 KiB WRITEs/s, iwarp, depth 1"), Some(AtLeast(1.0)));
+        assert_eq!(bound("512 B READs/s, iwarp, depth 32"), Some(AtLeast(0.9)));
+        assert!(rows.iter().all(|row| row.against() == "Stag, tcp"));
+        assert_eq!((rows.len(), writes_shm().len(), version_4().len()), (10, 4, 20));
+    }
 
     #[test]
     fn round_trips_over_tcp_have_their_bound_beside_the_minimal_server() {

@@ -162,6 +162,7 @@ pub fn serve(
         ServedProgram::Memory => command.args(["serve", "--memory", "256M"]),
     };
     command.args(["--listen", &listen, "--tcp", tcp.unwrap_or("none")]);
+    command.args(way.inline.iter().flat_map(|len| ["--inline", len]));
     commands.push(shown(&command));
     let (running, at) = site.serve(command, |line| line.strip_prefix(sign).map(str::to_owned))?;
     let at = if tcp.is_some() { format!("tcp://{at}") } else { at };
