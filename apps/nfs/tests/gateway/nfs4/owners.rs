@@ -173,6 +173,9 @@ fn replace(client: &mut Client4, verifier: u8) {
 #[test]
 fn two_hosts_with_one_name_are_counted_and_the_log_has_both_addresses_and_the_remedy() {
     let log = Log::default();
+    // With a single subscriber, a line that another test writes first is decided by the subscriber of
+    // that test's thread, which has none, for all threads. With two, both are asked.
+    let _second = tracing::Dispatch::new(Log::default());
     let _logs = tracing::subscriber::set_default(log.clone());
     let mut client = client();
     let conflicts = |client: &Client4| client.wire.report().nfs4.name_conflicts;
