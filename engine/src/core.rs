@@ -42,7 +42,8 @@ pub(crate) struct Core {
     pub(crate) stopping: bool,
     /// Octets of items that this pass delivered to apps.
     pub(crate) moved: usize,
-    /// Work since the doorbells were rung: an event, and each reply that was not sent at once.
+    /// Work since the doorbells were rung: an event, and each reply that was not sent at once. Not
+    /// counted are calls whose replies have payload in chunks.
     pub(crate) unsent: u32,
     /// Counts of the connection that ended last.
     pub(crate) parted: Parted,

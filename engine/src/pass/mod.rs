@@ -27,7 +27,8 @@ const EVENTS_PER_PASS: usize = 256;
 /// that the peer can work while the next items are copied.
 const MOVED_PER_PASS: usize = 64 << 10;
 /// Work after which the output of a pass is sent, so that the peer works while the pass goes on: so
-/// many calls answered at once, or half as many others, which cost twice as much.
+/// many calls answered at once, or half as many others, which cost twice as much. Replies with
+/// payload in chunks do not count.
 const WORK_PER_RING: u32 = 16;
 /// Longest sleep while something waits for memory or for room in a queue.
 const DEFERRED_MAX: Duration = Duration::from_millis(1);

@@ -18,7 +18,6 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Some(call) = self.core.responder.calls.get(id.0) else { return };
         debug_assert_eq!(call.state, InboundState::AwaitAnswer, "a call is answered once");
         let (peer, xid) = (call.peer, call.xid);
-        self.core.unsent += 1;
         self.core.stamp(id.0, Stage::App);
         match self.core.peers.get(peer).map(|peer| &peer.link) {
             Some(Link::Stream(stream)) => {
@@ -33,7 +32,14 @@ impl<P: Provider, A: App> Shard<P, A> {
                     Some(&xid.0.to_be_bytes()),
                     "the reply's XID"
                 );
-                let Some(answer) = self.answer_inline(id.0, answer) else { return };
+                let Some(answer) = self.answer_inline(id.0, answer) else {
+                    self.core.unsent += 1;
+                    return;
+                };
+                if answer.item.is_some() {
+                    // Payload in chunks makes long sends in any case; more of them cost more.
+                    self.core.unsent = self.core.unsent.saturating_sub(1);
+                }
                 if answer.item.is_some() || answer.message.capacity() > SMALL_MAX {
                     self.core.hold_reply(peer, &answer);
                 }
