@@ -173,8 +173,8 @@ fn replace(client: &mut Client4, verifier: u8) {
 #[test]
 fn two_hosts_with_one_name_are_counted_and_the_log_has_both_addresses_and_the_remedy() {
     let log = Log::default();
-    // With a single subscriber, a line that another test writes first is decided by the subscriber of
-    // that test's thread, which has none, for all threads. With two, both are asked.
+    // With a single subscriber, the thread that reaches a line first decides for all whether it is
+    // wanted: another test, which has none, does not. With two, both are asked.
     let _second = tracing::Dispatch::new(Log::default());
     let _logs = tracing::subscriber::set_default(log.clone());
     let mut client = client();
