@@ -40,8 +40,9 @@ impl<P: Provider, A: App> Shard<P, A> {
             };
             match turn {
                 Turn::Now => {
-                    self.handle_one_of_crowd(event);
                     self.ring_if_due();
+                    self.handle_one_of_crowd(event);
+                    self.core.unsent += 1;
                 }
                 turn => self.set_aside(turn, event),
             }
@@ -62,6 +63,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             self.crowd.begin();
         }
         while events < EVENTS_PER_PASS && !self.has_moved_enough() {
+            self.ring_if_due();
             match self.provider.look(now, front).look() {
                 Look::Message { qp, len } => {
                     self.take_looked_at(qp, front.get(..len).unwrap_or_default());
@@ -76,7 +78,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 }
             }
             events += 1;
-            self.ring_if_due();
+            self.core.unsent += 1;
         }
         self.core.has_put_off = !self.crowd.put_off.is_empty();
         events

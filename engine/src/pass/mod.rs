@@ -84,12 +84,11 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.core.watch.ring(self.core.now);
     }
 
-    /// Rings the doorbells in the middle of a pass, after an event, if there is much output.
+    /// Rings the doorbells in the middle of a pass, before its next look, if there is much output.
     // A peer that waits for the replies to all its calls would otherwise be idle during the pass,
     // and this shard until the next calls arrive.
     #[inline(always)]
     fn ring_if_due(&mut self) {
-        self.core.unsent += 1;
         if self.core.unsent >= WORK_PER_RING {
             self.ring_early();
         }
@@ -153,10 +152,12 @@ impl<P: Provider, A: App> Shard<P, A> {
                 },
             }
             events += 1;
-            self.ring_if_due();
+            self.core.unsent += 1;
             if events == FEW_EVENTS {
                 return events;
             }
+            // Before the look: what it finds is handled before anything else arrives.
+            self.ring_if_due();
             found = self.provider.look(now, front);
         }
     }
