@@ -143,17 +143,8 @@ impl<P: Provider, A: App> Shard<P, A> {
             ShortMessage::Reply { xid, .. } => {
                 let (token, cancelled) = match requester.end_short(peer, xid) {
                     Replied::Over { token, cancelled } => (token, cancelled),
-                    Replied::Inline(key) => {
-                        ways.note_short();
-                        state.give_credit();
-                        entry.note_reply();
-                        counters.stats.requester.replies.short += 1;
-                        let waits = entry.has_waiting().then_some(peer);
-                        self.end_inline(key, payload, waits);
-                        return true;
-                    }
                     // The grant that it brought may be noted twice.
-                    Replied::Chunked => return false,
+                    Replied::WithParts => return self.end_inline(peer, xid, payload),
                     Replied::Unknown => return true,
                 };
                 ways.note_short();

@@ -63,7 +63,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Hops 2 to 5: form, windows, header, Send. After an error nothing was sent and nothing
     /// exposed.
     pub(super) fn send_call(&mut self, key: Key, peer: PeerId, qp: Qp) -> Result<(), CallFault> {
-        if self.send_inline(key, peer, qp) || self.send_one_chunk(key, peer, qp) {
+        if self.send_one_chunk(key, peer, qp) || self.send_inline(key, peer, qp) {
             return Ok(());
         }
         self.send_any_call(key, peer, qp)

@@ -1,20 +1,20 @@
 //! Calls of ours with an argument or with room for a result, when call and reply travel inline
 //! (RFC 8166 §3.5.1). A fast path with the same effect as `chunked`.
 
-use super::set_xid;
+use super::{FastCall, set_xid};
 use crate::{
     app::{App, CallFault, PeerId},
     payload::{insert_item, remove_item},
     shard::Shard,
     short_send::{ShortSend, send_short},
     state::{
-        FabricLink, Link, Requester,
-        outbound::{Outbound, OutboundState, Sent},
+        FabricLink, Link,
+        outbound::{Outbound, OutboundState},
     },
 };
 use stag_pools::table::Key;
 use stag_protocol::{
-    rpcrdma::{MessageType, form::CallPlan, short::Layout},
+    rpcrdma::{ChunkLists, MessageType, Xid, form::CallPlan, short::Layout},
     xdr::padded,
 };
 use stag_verbs::{Provider, Qp};
@@ -43,29 +43,17 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// version is negotiated. Returns false if nothing was done.
     #[inline]
     pub(super) fn send_inline(&mut self, key: Key, peer: PeerId, qp: Qp) -> bool {
-        let core = &mut self.core;
-        if !core.ways.are_short() {
-            return false;
-        }
-        let Requester { calls, offered, xids, .. } = &mut core.requester;
-        let Some(call) = calls.get_mut(key) else { return false };
-        let Some(lists) = offered.get_mut(key.index()) else { return false };
-        let Some(entry) = core.peers.get(peer) else { return false };
-        let Link::Fabric(FabricLink { state: Some(connection), .. }) = &entry.link else {
-            return false;
-        };
-        let Some(inserted) = call.inserted(connection.short()) else { return false };
-        let (Some(message), Some(offers)) = (&mut call.message, &call.offers) else { return false };
-        debug_assert_eq!(call.state, OutboundState::AwaitCredit, "a call goes out once at a time");
-        let xid = call.xid.unwrap_or_else(|| xids.fresh(key.index()));
+        let Some(mut fast) = self.core.fast_call(key, peer) else { return false };
+        let Some(inserted) = fast.call.inserted(fast.connection.short()) else { return false };
+        // Without chunks: a reply that names some is refused.
+        let xid = fast.begin(key);
+        let FastCall { call, connection, ways, stats, .. } = fast;
+        let (Some(message), Some(offers)) = (&mut call.message, &call.offers) else { return true };
         set_xid(message, xid);
         let item = offers.position.zip(offers.item.as_deref());
         if let Some((position, item)) = item {
             insert_item(message, position, item);
         }
-        (call.state, call.xid, call.sent) = (OutboundState::AwaitReply, Some(xid), Sent::default());
-        // A reply that names chunks is compared with them: nothing was offered.
-        lists.clear();
         let send = ShortSend { qp, message_type: MessageType::Call, xid };
         if !send_short(&mut self.provider, connection, send, message) {
             call.sent.inserted = inserted as u32;
@@ -77,23 +65,40 @@ impl<P: Provider, A: App> Shard<P, A> {
         if let Some((position, _)) = item {
             remove_item(message, position, inserted);
         }
-        core.ways.note_short();
-        let stats = &mut core.counters.stats.requester;
+        ways.note_short();
         stats.calls.short += 1;
         stats.versions.count_short(connection.short(), connection.side().calls());
         true
     }
 
-    /// Hop 10: ends a call with parts none of which was exposed, by its reply without chunks, and
-    /// sends the call that `waits` for its credit.
+    /// Hop 10: ends a call with parts, none of which was exposed, by its reply without chunks, and
+    /// sends what waited for its credit. Returns false if nothing was done: the call has to be
+    /// compared with its offers, or has ended.
     #[inline(never)]
-    pub(crate) fn end_inline(&mut self, key: Key, reply: &[u8], waits: Option<PeerId>) {
-        if let Some(call) = self.core.requester.take(key) {
+    pub(crate) fn end_inline(&mut self, peer: PeerId, xid: Xid, reply: &[u8]) -> bool {
+        let Self { core, .. } = self;
+        let Some((key, call)) = core.requester.by_xid(peer, xid) else { return false };
+        let is_plain = call.state == OutboundState::AwaitReply && call.is_fenced();
+        let lists = core.requester.offered.get(key.index());
+        if !is_plain || !lists.is_some_and(ChunkLists::is_empty) {
+            return false;
+        }
+        let Some(entry) = core.peers.get_mut(peer) else { return false };
+        let Link::Fabric(FabricLink { state: Some(connection), .. }) = &mut entry.link else {
+            return false;
+        };
+        core.ways.note_short();
+        connection.give_credit();
+        entry.note_reply();
+        core.counters.stats.requester.replies.short += 1;
+        let waits = entry.has_waiting();
+        if let Some(call) = core.requester.take(key) {
             let reply = if call.cancelled { Err(CallFault::Cancelled) } else { Ok(reply) };
             self.tell(call, reply);
         }
-        if let Some(peer) = waits {
+        if waits {
             self.start_waiting(peer);
         }
+        true
     }
 }

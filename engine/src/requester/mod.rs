@@ -21,13 +21,62 @@ pub(crate) use short::Replied;
 
 use crate::{
     core::Core,
-    state::{Requester, outbound::OutboundState},
+    peer_view::PeerId,
+    state::{
+        FabricLink, Link, Requester, Xids,
+        outbound::{Outbound, OutboundState, Sent},
+    },
+    stats,
+    ways::Ways,
 };
 use stag_pools::{Buf, table::Key};
-use stag_protocol::rpcrdma::Xid;
+use stag_protocol::rpcrdma::{ChunkLists, Connection, Xid};
 use stag_verbs::Time;
 
+/// A call of ours that may take a fast path, with its connection and everything else that it needs.
+#[derive(Debug)]
+struct FastCall<'a> {
+    call: &'a mut Outbound,
+    /// The chunks that it offers.
+    lists: &'a mut ChunkLists,
+    connection: &'a mut Connection,
+    xids: &'a mut Xids,
+    ways: &'a mut Ways,
+    stats: &'a mut stats::Requester,
+}
+
+impl FastCall<'_> {
+    /// Notes that the call goes out, without chunks so far. Returns its XID.
+    #[inline(always)]
+    fn begin(&mut self, key: Key) -> Xid {
+        let Self { call, lists, xids, .. } = self;
+        debug_assert_eq!(call.state, OutboundState::AwaitCredit, "a call goes out once at a time");
+        let xid = call.xid.unwrap_or_else(|| xids.fresh(key.index()));
+        (call.state, call.xid, call.sent) = (OutboundState::AwaitReply, Some(xid), Sent::default());
+        lists.clear_chunks();
+        xid
+    }
+}
+
 impl Core {
+    /// None: no call takes a fast path, or this one has no connection over the fabric.
+    #[inline(always)]
+    fn fast_call(&mut self, key: Key, peer: PeerId) -> Option<FastCall<'_>> {
+        let Self { requester, peers, ways, counters, .. } = self;
+        if !ways.are_short() {
+            return None;
+        }
+        let Requester { calls, offered, xids, .. } = requester;
+        let (call, lists) = (calls.get_mut(key)?, offered.get_mut(key.index())?);
+        let Link::Fabric(FabricLink { state: Some(connection), .. }) =
+            &mut peers.get_mut(peer)?.link
+        else {
+            return None;
+        };
+        let stats = &mut counters.stats.requester;
+        Some(FastCall { call, lists, connection, xids, ways, stats })
+    }
+
     /// Records a call that is made outside of a pass.
     #[inline]
     fn note_unclocked(&mut self, key: Key) {

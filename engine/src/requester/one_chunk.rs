@@ -1,14 +1,11 @@
 //! Calls of ours with one chunk of one segment: room for a result, as for an NFS READ, or an
 //! argument, as of a WRITE. A fast path with the same effect as `chunked`.
 
-use super::set_xid;
+use super::{FastCall, set_xid};
 use crate::{
     app::{App, PeerId},
     shard::Shard,
-    state::{
-        FabricLink, Link, Requester,
-        outbound::{CallChunks, OpenWindow, Outbound, OutboundState, Role, Sent},
-    },
+    state::outbound::{CallChunks, OpenWindow, Outbound, Role},
     work::Work,
 };
 use stag_pools::{Buf, Window, table::Key};
@@ -67,27 +64,17 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// negotiated. Returns false if nothing was done.
     #[inline]
     pub(super) fn send_one_chunk(&mut self, key: Key, peer: PeerId, qp: Qp) -> bool {
-        let core = &mut self.core;
-        if !core.ways.are_short() {
+        let Some(mut fast) = self.core.fast_call(key, peer) else { return false };
+        // RFC 8167 §5.3: no peer is required to support chunks in the reverse direction.
+        if !fast.connection.calls_with_chunks() || self.provider.limits().windows == 0 {
             return false;
         }
-        let Requester { calls, offered, xids, .. } = &mut core.requester;
-        let Some(call) = calls.get_mut(key) else { return false };
-        let Some(lists) = offered.get_mut(key.index()) else { return false };
-        let Some(entry) = core.peers.get_mut(peer) else { return false };
-        let Link::Fabric(FabricLink { state: Some(connection), .. }) = &mut entry.link else {
+        let Some(chunk) = PlannedChunk::of(fast.call, fast.connection.short()) else {
             return false;
         };
-        // RFC 8167 §5.3: no peer is required to support chunks in the reverse direction.
-        if !connection.calls_with_chunks() || self.provider.limits().windows == 0 {
-            return false;
-        }
-        let Some(chunk) = PlannedChunk::of(call, connection.short()) else { return false };
-        debug_assert_eq!(call.state, OutboundState::AwaitCredit, "a call goes out once at a time");
-        let xid = call.xid.unwrap_or_else(|| xids.fresh(key.index()));
-        (call.state, call.xid, call.sent) = (OutboundState::AwaitReply, Some(xid), Sent::default());
-        core.ways.note_short();
-        lists.clear_chunks();
+        let xid = fast.begin(key);
+        let FastCall { call, lists, connection, ways, stats, .. } = fast;
+        ways.note_short();
         let Some(segment) = open(&mut self.provider, qp, call, chunk.role()) else {
             // The connection is dying: its end recovers the call.
             return true;
@@ -104,7 +91,6 @@ impl<P: Provider, A: App> Shard<P, A> {
             PlannedChunk::Read(position) => lists.set_only_read(ReadSegment { position, segment }),
         }
         connection.mark_call(lists);
-        let stats = &mut core.counters.stats.requester;
         stats.chunks.count(lists);
         *match chunk {
             PlannedChunk::Write => &mut stats.calls.short,

@@ -10,8 +10,7 @@ use crate::{
         outbound::{Outbound, OutboundState},
     },
 };
-use stag_pools::table::Key;
-use stag_protocol::rpcrdma::{ChunkLists, Connection, MessageType, Xid};
+use stag_protocol::rpcrdma::{Connection, MessageType, Xid};
 use stag_verbs::{Provider, Qp};
 
 impl Outbound {
@@ -61,10 +60,8 @@ pub(super) fn send<P: Provider>(
 pub(crate) enum Replied {
     /// This call, which has ended: there is no window to fence.
     Over { token: Token, cancelled: bool },
-    /// A call with parts, none of which was exposed.
-    Inline(Key),
-    /// A call whose reply has to be checked against its offers.
-    Chunked,
+    /// A call with parts, which may have been exposed.
+    WithParts,
     /// None of ours.
     Unknown,
 }
@@ -75,13 +72,8 @@ impl Requester {
     #[inline]
     pub(crate) fn end_short(&mut self, peer: PeerId, xid: Xid) -> Replied {
         let Some((key, call)) = self.by_xid(peer, xid) else { return Replied::Unknown };
-        if call.state != OutboundState::AwaitReply {
-            return Replied::Chunked;
-        }
-        if call.offers.is_some() {
-            let is_inline =
-                call.is_fenced() && self.offered.get(key.index()).is_some_and(ChunkLists::is_empty);
-            return if is_inline { Replied::Inline(key) } else { Replied::Chunked };
+        if call.state != OutboundState::AwaitReply || call.offers.is_some() {
+            return Replied::WithParts;
         }
         let &mut Outbound { token, cancelled, .. } = call;
         // All other fields are plain words.

@@ -2,7 +2,7 @@
 
 use crate::{
     account::SMALL_MAX,
-    app::{Answer, App, CallId},
+    app::{Answer, App, CallId, PeerId},
     payload::insert_parts,
     shard::Shard,
     stage_times::Stage,
@@ -17,7 +17,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     pub(crate) fn answer(&mut self, id: CallId, answer: Answer) {
         let Some(call) = self.core.responder.calls.get(id.0) else { return };
         debug_assert_eq!(call.state, InboundState::AwaitAnswer, "a call is answered once");
-        let (peer, xid) = (call.peer, call.xid);
+        let (peer, xid, has_lists) = (call.peer, call.xid, call.has_lists);
         self.core.stamp(id.0, Stage::App);
         match self.core.peers.get(peer).map(|peer| &peer.link) {
             Some(Link::Stream(stream)) => {
@@ -32,7 +32,11 @@ impl<P: Provider, A: App> Shard<P, A> {
                     Some(&xid.0.to_be_bytes()),
                     "the reply's XID"
                 );
-                let Some(answer) = self.answer_inline(id.0, answer) else {
+                let answer = match has_lists {
+                    false => self.answer_inline(id.0, peer, answer),
+                    true => Some(answer),
+                };
+                let Some(answer) = answer else {
                     self.core.unsent += 1;
                     return;
                 };
@@ -55,20 +59,18 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Inserts the only item of a reply into its message, if it travels inline and its call had no
-    /// chunks, and sends the reply if the fabric accepts a copy. Otherwise returns what is left to
+    /// Inserts the only item of a reply into its message, if it travels inline, and sends the reply
+    /// if the fabric accepts a copy. Its call had no chunks. Otherwise returns what is left to
     /// send.
-    fn answer_inline(&mut self, key: Key, mut answer: Answer) -> Option<Answer> {
+    fn answer_inline(&mut self, key: Key, peer: PeerId, mut answer: Answer) -> Option<Answer> {
         let core = &mut self.core;
         let Some(item) = answer.item.as_ref().filter(|item| item.more.is_empty()) else {
             return Some(answer);
         };
         let len = answer.message.len().saturating_add(padded(item.octets.len()));
-        let has_lists = core.responder.calls.get(key).is_none_or(|call| call.has_lists);
-        let caller = core.responder.caller(key);
-        let connection = caller.and_then(|caller| core.peers.connection(caller));
+        let connection = core.peers.connection(peer);
         let fits = connection.is_some_and(|(_, connection)| connection.short().fits_reply(len));
-        if has_lists || !fits || !core.ways.are_short() {
+        if !fits || !core.ways.are_short() {
             return Some(answer);
         }
         insert_parts(&mut answer.message, item.position, item.octets.iter().map(|part| &part[..]));

@@ -29,7 +29,7 @@ pub(crate) use peer::{FabricLink, Link, Peer, Sender};
 pub(crate) use peer_options::PeerOption;
 pub(crate) use peers::Peers;
 pub(crate) use receives::Receives;
-pub(crate) use requester::Requester;
+pub(crate) use requester::{Requester, Xids};
 pub(crate) use responder::Responder;
 pub(crate) use turns::{ActivePayer, ClientHost, Payer, TurnAccount, Turns};
 pub use turns::{RemoteCaller, TurnHolder};
