@@ -63,9 +63,8 @@ pub struct Config {
     /// Receives of the shard, shared by its connections: an upper bound for the sum of all grants
     /// and our own outstanding calls.
     pub receives: usize,
-    /// Octets of one receive: the longest message that a peer may send inline. Servers give
-    /// [`INLINE_LEN`], so that arguments of 4 KiB travel inline. For results of that size a caller
-    /// has no use for more: a Write chunk places them at less cost.
+    /// Octets of one receive: the longest message that a peer may send inline. Programs that move
+    /// items of 4 KiB give [`INLINE_LEN`], so that these travel inline between two of them.
     pub receive_len: usize,
     /// Maximum of peers over the fabric; TCP connections are counted separately.
     pub peers: usize,

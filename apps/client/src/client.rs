@@ -9,8 +9,8 @@ use stag_protocol::{
 };
 use stag_rpc::{
     AnyProvider, CallError, CallFault, Cause, Clock, Config, ConnectFault, Endpoint, FabricAddress,
-    FabricFault, FinishedCall, Health, Limits, OptionFault, Provider, RawCall, RawClient, Recovery,
-    SetupError, Snapshot, Time, Token,
+    FabricFault, FinishedCall, Health, INLINE_LEN, Limits, OptionFault, Provider, RawCall,
+    RawClient, Recovery, SetupError, Snapshot, Time, Token,
 };
 use std::{cell::RefCell, collections::VecDeque, fmt, net::SocketAddr, rc::Rc, time::Duration};
 
@@ -125,6 +125,7 @@ impl ClientConfig {
         let shard = Config {
             calls_max: 16,
             receives: 64,
+            receive_len: INLINE_LEN,
             peers: 2,
             inbound: 64,
             outbound: 16,

@@ -8,7 +8,9 @@ use crate::{
     workload::{LoadFiles, Maker, Workload},
 };
 use stag_client::Error;
-use stag_engine::{CallFault, Config, PeerId, Sampling, Shard, Stages, tls::ClientTls};
+use stag_engine::{
+    CallFault, Config, PeerId, Sampling, Shard, Stages, config::INLINE_LEN, tls::ClientTls,
+};
 use stag_protocol::{
     nfs::v4::Status4,
     rpc::{AuthSys, Gids},
@@ -85,6 +87,9 @@ impl LoadPlan {
         // Connections of a storm end for a while.
         let peers = self.connections * if self.workload == Workload::ConnStorm { 2 } else { 1 };
         let receives = calls + peers * 2 + 64;
+        // Items of the echo program are about chunks, down to 4 KiB.
+        let receive_len =
+            if self.workload.is_nfs() { INLINE_LEN } else { Config::default().receive_len };
         let depth = u32::try_from(self.depth).unwrap_or(u32::MAX);
         let (small, medium) = (calls * 4 + 64, if self.len > 1_024 { calls * 2 + 4 } else { 4 });
         let large = if self.len > 65_536 { calls * 2 + 2 } else { 2 };
@@ -94,6 +99,7 @@ impl LoadPlan {
             calls_max: if is_called { 1 } else { depth },
             reverse_grant: if is_called { depth } else { 0 },
             receives,
+            receive_len,
             inbound: receives,
             peers: peers + 1,
             outbound: calls + 4,

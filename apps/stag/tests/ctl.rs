@@ -81,7 +81,7 @@ fn a_server_under_load_is_watched_by_several_controllers_at_once() {
     let client = &all[0];
     assert_eq!((&client["via"], &client["rdma"]["version"]), (&json!("iwarp"), &json!(1)));
     assert_eq!(client["rdma"]["invalidation"], "any");
-    assert_eq!(client["rdma"]["inline"], json!({"send": 4096, "receive": 8192}));
+    assert_eq!(client["rdma"]["inline"], json!({"send": 8192, "receive": 8192}));
     let granted = client["rdma"]["credits"]["granted"].as_u64().unwrap();
     assert!(granted >= 1);
     wait_for("octets", || clients(&home).iter().any(|it| it["octets"].as_u64() > Some(400_000)));

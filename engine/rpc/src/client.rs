@@ -7,7 +7,7 @@ use crate::{
     raw::{ConnectFault, FinishedCall, RawClient},
     shard::parse,
 };
-use stag_engine::{CallFault, Cause, Config, clock::Clock};
+use stag_engine::{CallFault, Cause, Config, clock::Clock, config::INLINE_LEN};
 use stag_fabrics::Endpoint;
 use stag_protocol::rpc::Credential;
 use std::{fmt, time::Duration};
@@ -85,6 +85,7 @@ pub(crate) fn sizes(slots: [usize; 3], calls: u16) -> Config {
     Config {
         calls_max: u32::from(calls),
         receives,
+        receive_len: INLINE_LEN,
         inbound: receives,
         outbound,
         peers: 2,
@@ -96,7 +97,7 @@ pub(crate) fn sizes(slots: [usize; 3], calls: u16) -> Config {
 
 impl ClientBuilder {
     /// The sizes of the client's shard. The default allows 16 concurrent calls, in about 10 MB; for
-    /// an asynchronous client 256 calls, in about 26 MB, 16 of them with an item beyond 64 KiB
+    /// an asynchronous client 256 calls, in about 37 MB, 16 of them with an item beyond 64 KiB
     /// (`slots`). Further calls fail with [`CallFault::Limit`].
     #[must_use]
     pub fn config(self, config: Config) -> Self {

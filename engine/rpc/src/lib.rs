@@ -59,7 +59,9 @@ pub use reply::{LaterReply, Replied, Replier};
 pub use server::{Server, ServerBuilder};
 pub use stag_engine::{
     CallFault, CallId, Cause, ClientName, Config, ConfigFault, Cx, Health, OptionFault,
-    PeerAddress, PeerId, Request, RequestItem, Room, Time, Token, clock::Clock, config::ITEM_MAX,
+    PeerAddress, PeerId, Request, RequestItem, Room, Time, Token,
+    clock::Clock,
+    config::{INLINE_LEN, ITEM_MAX},
     stats::Snapshot,
 };
 pub use stag_fabrics::{AnyProvider, Endpoint, FabricAddress};
