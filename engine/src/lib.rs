@@ -93,6 +93,7 @@ pub use item::{
 };
 pub use option_fault::OptionFault;
 pub use options::HEALTH_MAX;
+pub use pass::Sleeper;
 pub use room::Room;
 pub use shard::{Admission, Shard};
 pub use stag_protocol::rpcrdma::option::health::Reply as Health;

@@ -39,6 +39,7 @@ mod call;
 mod client;
 mod codec;
 mod error;
+mod idle;
 mod panics;
 mod program;
 mod raw;

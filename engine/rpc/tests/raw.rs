@@ -5,7 +5,10 @@ use stag_rpc::{
     Accepted, Bulk, CallError, CallFault, Client, Clock, Config, ConnectFault, Credential,
     Endpoint, Octets, OptionFault, RawCall, RawClient, Replied, Replier, Server, program,
 };
-use std::time::Duration;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -94,6 +97,53 @@ fn outcomes_that_nobody_takes_stop_further_calls() {
         assert!(made < 100, "outcomes pile up");
         assert!(client.health().is_err(), "version 1 has no options");
     }
+}
+
+#[test]
+fn a_client_that_waits_for_long_sleeps_and_is_woken_by_what_comes() {
+    for url in ["iwarp://127.0.0.1:0", "tcp://127.0.0.1:0"] {
+        let server = serve(url);
+        let at = server.addresses()[0].clone();
+        let mut client = RawClient::connect_url(&at, config(), Clock::start(), TIMEOUT).unwrap();
+        let started = Instant::now();
+        client.serve_for(Duration::from_millis(100));
+        assert!(started.elapsed() >= Duration::from_millis(100));
+        let slept = client.snapshot().engine.passes.sleeps;
+        // Looks between naps of 50 microseconds would be some thousand.
+        assert!(slept < 20, "{slept} over {at}");
+        let ends = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(100));
+            drop(server);
+        });
+        let passes = client.snapshot().engine.passes;
+        client.serve_for(TIMEOUT);
+        ends.join().unwrap();
+        assert!(!client.is_up(), "the end of the connection ends the sleep");
+        // Without that, the longest sleeps of a second would follow each other.
+        let slept = client.snapshot().engine.passes.sleeps - passes.sleeps;
+        assert!(slept < 10, "{slept} over {at}");
+    }
+}
+
+#[test]
+fn a_kept_client_that_only_serves_connects_again() {
+    let server = serve("iwarp://127.0.0.1:0");
+    let url = server.addresses()[0].clone();
+    let at = Endpoint::parse(&url).unwrap();
+    let clock = Clock::start();
+    let mut client = RawClient::on_fabric(at.fabric(), config(), clock, TIMEOUT).unwrap();
+    client.connect_endpoint(&at, true).unwrap();
+    let mut serves_until = |is_up: bool| {
+        let until = Instant::now() + TIMEOUT;
+        while client.is_up() != is_up {
+            assert!(Instant::now() < until, "up: {is_up}");
+            client.serve_for(Duration::from_millis(1));
+        }
+    };
+    drop(server);
+    serves_until(false);
+    let _server = serve(&url);
+    serves_until(true);
 }
 
 #[test]

@@ -4,7 +4,10 @@ mod commands;
 mod crowd;
 mod detail;
 mod messages;
+mod sleep;
 mod wishes;
+
+pub use sleep::Sleeper;
 
 use crate::{
     app::{App, Cx},
@@ -14,12 +17,9 @@ use crate::{
     waiting::{Patience, Rest},
 };
 use crowd::FEW_EVENTS;
-use rustix::{
-    event::{Timespec, epoll},
-    fd::OwnedFd,
-};
+use sleep::Woken;
 use stag_verbs::{Event, Look, Looked, Provider, Time};
-use std::{io, time::Duration};
+use std::io;
 
 /// Events handled before the rest of a pass runs.
 const EVENTS_PER_PASS: usize = 256;
@@ -30,10 +30,6 @@ const MOVED_PER_PASS: usize = 64 << 10;
 /// many calls answered at once, or half as many others, which cost twice as much. Replies with
 /// payload in chunks do not count.
 const WORK_PER_RING: u32 = 16;
-/// Longest sleep while something waits for memory or for room in a queue.
-const DEFERRED_MAX: Duration = Duration::from_millis(1);
-/// Longest sleep: limits the damage of a missed wake-up.
-const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 impl<P: Provider, A: App> Shard<P, A> {
     /// Makes one pass: everything that can be done without waiting. Returns true if there was
@@ -174,7 +170,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         control: &Control<Snapshot<A::Report>>,
         now: impl Fn() -> Time,
     ) -> io::Result<()> {
-        let sleeper = Sleeper::new(self, control)?;
+        let sleeper = Sleeper::new(self, Some(control))?;
         let mut spin = self.core.config.spin;
         let mut patience = Patience::new(spin, now());
         let mut rest = Rest::new(self.core.config.rest.clone());
@@ -201,47 +197,13 @@ impl<P: Provider, A: App> Shard<P, A> {
                 }
             }
             if !worked && patience.is_over(time) && !has_mail && self.arm() {
-                let woken = self.sleep(&sleeper, &mut rest, &now)?;
+                let woken = self.rest_on(&sleeper, &mut rest, &now)?;
                 if woken == Woken::ByControl {
                     control.awake();
                 }
                 patience.note_woken(now(), woken == Woken::ByTime);
             }
         }
-    }
-
-    /// Sleeps until there is work, or until a deadline. A long sleep is reported as rest.
-    fn sleep(
-        &mut self,
-        sleeper: &Sleeper,
-        rest: &mut Rest,
-        now: &impl Fn() -> Time,
-    ) -> io::Result<Woken> {
-        self.core.counters.stats.passes.sleeps += 1;
-        let longest = self.sleep_for(now());
-        let first = rest.first_sleep().map_or(longest, |first| first.min(longest));
-        let mut woken = sleeper.sleep(first)?;
-        if woken == Woken::ByTime && first < longest {
-            rest.rest();
-            woken = sleeper.sleep(longest.saturating_sub(first))?;
-        }
-        if woken != Woken::ByTime {
-            rest.work();
-        }
-        Ok(woken)
-    }
-
-    /// Makes the fabric and the TCP connections wake the shard from here on. Returns false if there
-    /// is work already.
-    fn arm(&mut self) -> bool {
-        self.streams.prepare_sleep();
-        self.provider.arm()
-    }
-
-    fn sleep_for(&self, now: Time) -> Duration {
-        // Calls that wait for memory or for room are retried soon, since no event announces it.
-        let longest = if self.core.has_deferred() { DEFERRED_MAX } else { SLEEP_MAX };
-        self.wake_at().map_or(longest, |at| at.since(now).min(longest))
     }
 
     /// Checks deadlines and retries connections if the first of them is due. Returns true then.
@@ -279,69 +241,5 @@ impl<P: Provider, A: App> Shard<P, A> {
         let expiry = waiting.then_some(self.core.deadlines.expiry());
         let app = self.app.idle_pass_at();
         [self.provider.wake_at(), self.streams.wake_at(), expiry, app].into_iter().flatten().min()
-    }
-}
-
-/// Cause of the end of a sleep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Woken {
-    /// Nothing arrived.
-    ByTime,
-    /// Work arrived.
-    ByWork,
-    /// The control channel, whose wake-up has to be reset.
-    ByControl,
-}
-
-/// All event sources of a shard, in one descriptor.
-struct Sleeper {
-    epoll: OwnedFd,
-}
-
-impl Sleeper {
-    /// The sources of events: work, and the control channel.
-    const WORK: u64 = 0;
-    const CONTROL: u64 = 1;
-
-    fn new<P: Provider, A: App>(
-        shard: &Shard<P, A>,
-        control: &Control<Snapshot<A::Report>>,
-    ) -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let fds = [
-            (shard.provider.wait_fd(), Self::WORK),
-            (Some(shard.streams.wait_fd()), Self::WORK),
-            (Some(control.wake_fd()), Self::CONTROL),
-        ];
-        for (fd, source) in fds {
-            if let Some(fd) = fd {
-                epoll::add(&epoll, fd, epoll::EventData::new_u64(source), epoll::EventFlags::IN)?;
-            }
-        }
-        Ok(Self { epoll })
-    }
-
-    /// Sleeps for at most `longest`.
-    fn sleep(&self, longest: Duration) -> io::Result<Woken> {
-        let timeout = Timespec {
-            tv_sec: i64::try_from(longest.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: longest.subsec_nanos().into(),
-        };
-        let nothing = epoll::Event {
-            flags: epoll::EventFlags::empty(),
-            data: epoll::EventData::new_u64(Self::WORK),
-        };
-        // One entry for each descriptor, so that none hides another one.
-        let mut events = [nothing; 3];
-        match epoll::wait(&self.epoll, &mut events, Some(&timeout)) {
-            Ok(0) => Ok(Woken::ByTime),
-            Ok(count) => {
-                let is_control = |event: &epoll::Event| event.data.u64() == Self::CONTROL;
-                let by_control = events.iter().take(count).any(is_control);
-                Ok(if by_control { Woken::ByControl } else { Woken::ByWork })
-            }
-            Err(rustix::io::Errno::INTR) => Ok(Woken::ByWork),
-            Err(error) => Err(error.into()),
-        }
     }
 }

@@ -11,25 +11,23 @@ use crate::{
     app::Door,
     call::CallError,
     error::SetupError,
+    idle::{self, Idle},
     program::Programs,
     shard::{parse, random, settings},
     sim,
 };
 use keeper::CallKeeper;
 use stag_engine::{
-    CallFault, Cause, Config, Health, OptionFault, PeerId, Shard, Time, clock::Clock,
-    stats::Snapshot,
+    CallFault, Cause, Config, Control, Health, OptionFault, PeerId, Shard, Sleeper, Time,
+    clock::Clock, stats::Snapshot,
 };
 use stag_fabrics::{AnyProvider, Endpoint, FabricAddress};
 use stag_protocol::rpcrdma::Version;
 use stag_verbs::{FabricFault, Provider};
 use std::{fmt, net::SocketAddr, time::Duration};
 
-/// Time for which a core spins before it yields, and time for which it yields before it sleeps
-/// between looks.
-const SPIN: Duration = Duration::from_micros(20);
-const YIELD: Duration = Duration::from_micros(500);
-const NAP: Duration = Duration::from_micros(50);
+/// No other thread tells the shard anything.
+const NO_CONTROL: Option<&Control<()>> = None;
 /// Time that an abandoned connection gets to end.
 const LEAVE: Duration = Duration::from_millis(100);
 /// Time that the engine gets to end a call by itself before the client abandons it.
@@ -98,6 +96,7 @@ enum TimeSource {
 /// ```
 pub struct RawClient<P: Provider = AnyProvider> {
     shard: Shard<P, Door<Box<dyn Programs>, CallKeeper>>,
+    sleeper: Sleeper,
     time: TimeSource,
     peer: Option<PeerId>,
     timeout: Duration,
@@ -218,7 +217,8 @@ impl<P: Provider> RawClient<P> {
         let door = Door::new(programs, CallKeeper::default());
         let outcomes_max = config.outbound.max(1);
         let shard = Shard::new(fabric, door, config, Box::new(|_| false))?;
-        Ok(Self { shard, time, peer: None, timeout, calls: 0, outcomes_max })
+        let sleeper = Sleeper::new(&shard, NO_CONTROL)?;
+        Ok(Self { shard, sleeper, time, peer: None, timeout, calls: 0, outcomes_max })
     }
 
     /// Connects, and waits until calls can be made. An earlier connection is closed first.
@@ -322,6 +322,9 @@ impl<P: Provider> RawClient<P> {
     /// # Errors
     /// [`CallFault::TimedOut`] if none comes within the time of a call.
     pub fn next_finished(&mut self) -> Result<FinishedCall, CallError> {
+        if let Some(finished) = self.finished() {
+            return Ok(finished);
+        }
         let limit = self.timeout.saturating_add(MARGIN);
         let next = self.wait(limit, |keeper| keeper.done.pop_front());
         next.ok_or(CallError::Failed(CallFault::TimedOut))
@@ -336,6 +339,9 @@ impl<P: Provider> RawClient<P> {
         &mut self,
         mut until: impl FnMut() -> bool,
     ) -> Result<Option<FinishedCall>, CallError> {
+        if let Some(finished) = self.finished() {
+            return Ok(Some(finished));
+        }
         let limit = self.timeout.saturating_add(MARGIN);
         let next = self.wait(limit, |keeper| match keeper.done.pop_front() {
             Some(finished) => Some(Some(finished)),
@@ -344,9 +350,14 @@ impl<P: Provider> RawClient<P> {
         next.ok_or(CallError::Failed(CallFault::TimedOut))
     }
 
+    /// An outcome that is there. Without a pass: calls made since the last one leave together.
+    fn finished(&mut self) -> Option<FinishedCall> {
+        self.shard.with_app(|door, _| door.outcomes.done.pop_front())
+    }
+
     /// Drops all untaken outcomes.
     pub(crate) fn drop_finished(&mut self) {
-        while let Some(finished) = self.shard.with_app(|door, _| door.outcomes.done.pop_front()) {
+        while let Some(finished) = self.finished() {
             self.give(finished);
         }
     }
@@ -460,24 +471,21 @@ impl<P: Provider> RawClient<P> {
         mut look: impl FnMut(&mut CallKeeper) -> Option<T>,
     ) -> Option<T> {
         let start = self.now();
-        let mut busy_at = start;
+        let mut idle = Idle::since(start);
         loop {
             let now = self.now();
-            let is_busy = self.pass(now);
+            let worked = self.pass(now);
             if let Some(found) = self.shard.with_app(|door, _| look(&mut door.outcomes)) {
                 return Some(found);
             }
-            if now.since(start) > limit {
+            let waited = now.since(start);
+            if waited > limit {
                 return None;
             }
-            if is_busy {
-                busy_at = now;
-                continue;
-            }
-            match now.since(busy_at) {
-                idle if idle < SPIN => std::hint::spin_loop(),
-                idle if idle < YIELD => std::thread::yield_now(),
-                _ => std::thread::sleep(NAP),
+            if idle.is_long(now, worked) {
+                let longest = limit.saturating_sub(waited);
+                let slept = self.shard.sleep(&self.sleeper, NO_CONTROL, now, longest);
+                slept.unwrap_or_else(|_| idle::nap());
             }
         }
     }
