@@ -126,6 +126,7 @@ pub struct Directions {
 }
 
 impl Directions {
+    #[inline]
     pub(crate) const fn count(&mut self, direction: Direction) {
         match direction {
             Direction::Forward => self.forward += 1,

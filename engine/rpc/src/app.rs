@@ -97,6 +97,8 @@ impl<S: Programs, O: CallEnds> App for Door<S, O> {
 
     fn on_reply(&mut self, cx: &mut Cx<'_>, outcome: Outcome<'_>) {
         if outcome.token.0 & CLIENT_TOKEN != 0 {
+            // Its caller is woken by a pass, perhaps by the next one.
+            cx.note_work();
             self.outcomes.on_reply(cx.now(), outcome);
         } else {
             let (programs, outcome) = (&mut self.programs, CallOutcome::new(outcome));
@@ -114,6 +116,7 @@ impl<S: Programs, O: CallEnds> App for Door<S, O> {
     }
 
     fn on_peer_down(&mut self, cx: &mut Cx<'_>, peer: PeerId, cause: Cause) {
+        cx.note_work();
         self.outcomes.on_peer_down(cx.now(), peer, cause);
         let programs = &mut self.programs;
         self.panics.catch("on_peer_down", || programs.on_peer_down(peer));

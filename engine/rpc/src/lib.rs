@@ -47,6 +47,7 @@ mod reply;
 mod server;
 mod shard;
 mod sim;
+mod thread_shards;
 
 pub use app::app;
 pub use async_client::{AsyncClient, AsyncReply, PendingCall};

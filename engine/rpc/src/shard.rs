@@ -3,15 +3,15 @@
 use crate::error::SetupError;
 use rustix::rand::{GetRandomFlags, getrandom};
 use stag_engine::{
-    Admission, Allowed, App, Config, ConfigFault, Control, PeerId, Shard, Time, clock::Clock,
-    stats::Snapshot,
+    Admission, Allowed, App, Config, ConfigFault, Control, PeerId, Shard, Sleeper, Time,
+    clock::Clock, stats::Snapshot,
 };
 use stag_fabrics::{
     Endpoint, Fabric, FabricAddress, FabricVisitor, Open, Settings, Sharing, StreamsOnly,
 };
 use stag_protocol::rpcrdma::chunk::READS_MAX;
 use stag_verbs::{FabricFault, Provider};
-use std::io;
+use std::{io, time::Duration};
 
 /// Maximum of pending work requests on one connection.
 const SEND_QUEUE: usize = 256;
@@ -89,6 +89,16 @@ pub(crate) trait AnyShard<A: App> {
     fn pass(&mut self, now: Time) -> bool;
     fn wake_at(&self) -> Option<Time>;
     fn run(&mut self, control: &Control<Snapshot<A::Report>>, clock: Clock) -> io::Result<()>;
+    /// The shard's sources of events, and those of `control`.
+    fn sleeper(&self, control: &Control<Snapshot<A::Report>>) -> io::Result<Sleeper>;
+    /// Sleeps until there is work, or until `control` wakes it, at most for `longest`.
+    fn sleep(
+        &mut self,
+        sleeper: &Sleeper,
+        control: &Control<Snapshot<A::Report>>,
+        now: Time,
+        longest: Duration,
+    ) -> io::Result<()>;
 }
 
 struct FabricShard<P: Provider, A: App> {
@@ -137,6 +147,20 @@ impl<P: Fabric, A: App> AnyShard<A> for FabricShard<P, A> {
 
     fn run(&mut self, control: &Control<Snapshot<A::Report>>, clock: Clock) -> io::Result<()> {
         self.shard.run(control, move || clock.now())
+    }
+
+    fn sleeper(&self, control: &Control<Snapshot<A::Report>>) -> io::Result<Sleeper> {
+        Sleeper::new(&self.shard, Some(control))
+    }
+
+    fn sleep(
+        &mut self,
+        sleeper: &Sleeper,
+        control: &Control<Snapshot<A::Report>>,
+        now: Time,
+        longest: Duration,
+    ) -> io::Result<()> {
+        self.shard.sleep(sleeper, Some(control), now, longest)
     }
 }
 

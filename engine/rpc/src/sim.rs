@@ -1,13 +1,12 @@
 //! The simulated fabric of this thread, for examples and tests: servers and clients at `sim://`
 //! URLs run in one thread and in virtual time. A waiting client runs the passes of all servers.
 
-use crate::shard::AnyShard;
+use crate::{shard::AnyShard, thread_shards::ThreadShards};
 use stag_engine::{App, Time};
 use stag_sim::Fabric;
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
-    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -31,11 +30,9 @@ impl<A: App> PassShard for SimulatedShard<A> {
     }
 }
 
-type Servers = Vec<(u64, Rc<RefCell<dyn PassShard>>)>;
-
 thread_local! {
     static NOW: Cell<Time> = const { Cell::new(Time(0)) };
-    static SERVERS: RefCell<Servers> = const { RefCell::new(Vec::new()) };
+    static SERVERS: ThreadShards<dyn PassShard> = const { ThreadShards::new() };
 }
 
 /// The time of this thread's fabric.
@@ -45,38 +42,28 @@ pub(crate) fn now() -> Time {
 
 /// Adds a server; returns its name, which is unique among all threads.
 pub(crate) fn add<A: App + 'static>(shard: Box<dyn AnyShard<A>>) -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let name = NEXT.fetch_add(1, Ordering::Relaxed);
-    SERVERS.with_borrow_mut(|servers| {
-        servers.push((name, Rc::new(RefCell::new(SimulatedShard(shard)))))
-    });
-    name
+    SERVERS.with(|servers| servers.add(Rc::new(RefCell::new(SimulatedShard(shard)))))
 }
 
 /// Returns true if the server of this name belongs to this thread.
 pub(crate) fn has(name: u64) -> bool {
-    SERVERS.with_borrow(|servers| servers.iter().any(|(known, _)| *known == name))
+    SERVERS.with(|servers| servers.get(name).is_some())
 }
 
 /// Removes a server: its connections break.
 pub(crate) fn remove(name: u64) {
     // It is dropped after the borrow. While a thread ends there may be none to remove.
-    let removed = SERVERS.try_with(|servers| {
-        let mut servers = servers.borrow_mut();
-        let place = servers.iter().position(|(known, _)| *known == name)?;
-        Some(servers.remove(place))
-    });
-    drop(removed);
+    drop(SERVERS.try_with(|servers| servers.remove(name)));
 }
 
 /// Runs a pass of every server, and of `own`. If none of them did work, time advances to the next
 /// due event.
 pub(crate) fn step(own: &mut dyn FnMut(Time) -> bool, own_wake_at: Option<Time>) -> bool {
     let now = NOW.get();
-    let servers = SERVERS.with_borrow(Clone::clone);
+    let servers = SERVERS.with(ThreadShards::all);
     let mut worked = own(now);
     let mut next = own_wake_at;
-    for (_, server) in &servers {
+    for server in &servers {
         // A service that is itself a client of a server in the same thread is already borrowed.
         if let Ok(mut server) = server.try_borrow_mut() {
             worked |= server.pass(now);

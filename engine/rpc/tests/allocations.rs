@@ -5,7 +5,7 @@
 mod counting;
 
 use counting::allocations;
-use stag_rpc::{Bulk, Octets, Replied, Replier, Server, Text, program};
+use stag_rpc::{Bulk, Client, Octets, Replied, Replier, Server, Text, program};
 use std::{
     pin::pin,
     sync::{
@@ -131,5 +131,31 @@ fn no_call_of_an_asynchronous_client_allocates() {
             (0, 0, 0),
             "server, caller and the client's thread over {url}"
         );
+    }
+}
+
+#[test]
+fn no_call_of_a_local_client_allocates() {
+    for url in ["iwarp://127.0.0.1:0", "tcp://127.0.0.1:0"] {
+        let server = Server::builder().listen(url).serve(|| counted::Serve(Counted)).unwrap();
+        let client = Client::builder().connect_local(&server.addresses()[0]).unwrap();
+        let client = counted::AsyncClient::over(client);
+        let octets = vec![7; 100_000];
+        let calls = async |rounds: u32| {
+            for _ in 0..rounds {
+                for len in [0, 100, 5_000, 100_000] {
+                    // Two at a time.
+                    let calls = [&octets[..len], &octets[len..]]
+                        .map(|octets| client.echo("name", octets.into()));
+                    for call in calls {
+                        call.await.unwrap();
+                    }
+                }
+            }
+            allocations()
+        };
+        let counts = async { (calls(50).await, calls(200).await) };
+        let (before, after) = client.connection().block_on(counts);
+        assert_eq!(after - before, 0, "over {url}");
     }
 }

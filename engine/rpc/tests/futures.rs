@@ -2,13 +2,13 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_rpc::{
-    AsyncClient, Bulk, CallError, CallFault, Client, LaterReply, Octets, Opaque, Replied, Replier,
-    Server, SetupError, program,
+    AsyncClient, Bulk, CallError, CallFault, Client, ClientBuilder, LaterReply, Octets, Opaque,
+    Replied, Replier, Server, SetupError, program,
 };
 use std::{
-    pin::pin,
+    pin::{Pin, pin},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU32, Ordering},
     },
     task::{Context, Poll, Wake, Waker},
@@ -93,11 +93,17 @@ fn serve() -> (Server, Arc<AtomicU32>) {
     (builder.serve(serve).unwrap(), called)
 }
 
+/// A client with a thread of its own, and one without.
+fn both(builder: impl Fn() -> ClientBuilder, url: &str) -> [tool::AsyncClient; 2] {
+    [builder().connect_async(url), builder().connect_local(url)]
+        .map(|client| tool::AsyncClient::over(client.unwrap()))
+}
+
 #[test]
 fn calls_are_under_way_together_and_each_gets_its_reply() {
     let (server, _) = serve();
-    for url in server.addresses() {
-        let client = tool::AsyncClient::connect(url).unwrap();
+    let clients = |url: &String| both(Client::builder, url).map(|client| (client, url.clone()));
+    for (client, url) in server.addresses().iter().flat_map(clients) {
         let numbers: Vec<_> = (0..200).map(|number| client.next(number)).collect();
         let octets: Vec<u8> = (0..MIB).map(|octet| (octet * 7) as u8).collect();
         let echo = client.echo(Octets::from(&octets));
@@ -114,8 +120,8 @@ const LARGES: usize = 16;
 #[test]
 fn as_many_long_results_come_as_there_are_large_buffers_and_the_connection_goes_on() {
     let (server, _) = serve();
-    for url in server.addresses() {
-        let client = tool::AsyncClient::connect(url).unwrap();
+    let clients = |url: &String| both(Client::builder, url).map(|client| (client, url.clone()));
+    for (client, url) in server.addresses().iter().flat_map(clients) {
         assert_eq!(block_on(client.next(0)).unwrap().results().unwrap(), 1);
         let results: Vec<_> = (0..LARGES).map(|_| client.fetch()).collect();
         for result in results {
@@ -169,41 +175,57 @@ fn clones_call_from_other_threads() {
 #[test]
 fn a_future_that_is_dropped_gives_up_its_call_and_others_go_on() {
     let (server, called) = serve();
-    let client =
-        Client::builder().timeout(Duration::from_secs(2)).connect_async(&server.addresses()[0]);
-    let client = tool::AsyncClient::over(client.unwrap());
-    // A client has one credit until the first reply (RFC 8166 §3.3.1).
-    assert_eq!(block_on(client.next(0)).unwrap().results().unwrap(), 1);
-    let never = client.never();
-    let until = Instant::now() + Duration::from_secs(10);
-    while called.load(Ordering::Relaxed) == 0 {
-        assert!(Instant::now() < until, "the call arrives without being polled");
-        thread::yield_now();
+    let builder = || Client::builder().timeout(Duration::from_secs(2));
+    for (client, before) in both(builder, &server.addresses()[0]).into_iter().zip(0..) {
+        // A client has one credit until the first reply (RFC 8166 §3.3.1).
+        assert_eq!(block_on(client.next(0)).unwrap().results().unwrap(), 1);
+        let mut never = Box::pin(client.never());
+        let until = Instant::now() + Duration::from_secs(10);
+        while called.load(Ordering::Relaxed) == before {
+            assert!(Instant::now() < until, "the call arrives");
+            // Without a thread of its own a client works while it is polled.
+            let _ = never.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            thread::yield_now();
+        }
+        drop(never);
+        assert_eq!(block_on(client.next(1)).unwrap().results().unwrap(), 2);
     }
-    drop(never);
-    assert_eq!(block_on(client.next(1)).unwrap().results().unwrap(), 2);
 }
 
 #[test]
 fn a_call_without_reply_ends_in_time() {
     let (server, _) = serve();
-    let client =
-        Client::builder().timeout(Duration::from_millis(300)).connect_async(&server.addresses()[0]);
-    let client = tool::AsyncClient::over(client.unwrap());
-    assert_eq!(block_on(client.never()).unwrap_err(), CallError::Failed(CallFault::TimedOut));
-    let gone = block_on(client.next(1)).unwrap_err();
-    assert_eq!(gone, CallError::Failed(CallFault::NoPeer), "its connection ended with it");
+    let builder = || Client::builder().timeout(Duration::from_millis(300));
+    for url in server.addresses() {
+        for client in both(builder, url) {
+            // It sleeps meanwhile.
+            let never = client.connection().block_on(client.never());
+            assert_eq!(never.unwrap_err(), CallError::Failed(CallFault::TimedOut), "over {url}");
+            for _ in 0..20 {
+                // Each ends at once: were it noticed by the next sleep's end, this took 20 s.
+                let gone = client.connection().block_on(client.next(1)).unwrap_err();
+                let lost = CallError::Failed(CallFault::NoPeer);
+                assert_eq!(gone, lost, "its connection ended with it, over {url}");
+            }
+        }
+    }
 }
 
 #[test]
 fn a_server_that_stops_fails_what_it_owes() {
-    let (server, _) = serve();
-    let client = tool::AsyncClient::connect(&server.addresses()[0]).unwrap();
-    assert_eq!(block_on(client.next(0)).unwrap().results().unwrap(), 1);
-    let never = client.never();
-    assert_eq!(block_on(client.next(1)).unwrap().results().unwrap(), 2);
-    server.stop().unwrap();
-    assert!(matches!(block_on(never), Err(CallError::Failed(CallFault::Disconnected(_)))));
+    for connect in [ClientBuilder::connect_async, ClientBuilder::connect_local] {
+        let (server, _) = serve();
+        let client = connect(Client::builder(), &server.addresses()[0]);
+        let client = tool::AsyncClient::over(client.unwrap());
+        assert_eq!(block_on(client.next(0)).unwrap().results().unwrap(), 1);
+        let never = client.never();
+        assert_eq!(block_on(client.next(1)).unwrap().results().unwrap(), 2);
+        // A client without a thread works while it is polled, and a server waits for its clients.
+        let stopped = thread::spawn(move || server.stop().unwrap());
+        assert!(matches!(block_on(never), Err(CallError::Failed(CallFault::Disconnected(_)))));
+        drop(client);
+        stopped.join().unwrap();
+    }
 }
 
 #[test]
@@ -213,6 +235,13 @@ fn connecting_to_nobody_is_an_error() {
         Err(SetupError::NotConnected { .. })
     ));
     assert!(matches!(AsyncClient::connect("sim://1"), Err(SetupError::NotConnected { .. })));
+    let local = Client::builder().connect_local("iwarp://127.0.0.1:1");
+    assert!(matches!(local, Err(SetupError::NotConnected { .. })));
+    // It listens, and never answers: the kernel takes connections for it.
+    let deaf = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("iwarp://{}", deaf.local_addr().unwrap());
+    let local = Client::builder().timeout(Duration::from_millis(50)).connect_local(&url);
+    assert!(matches!(local, Err(SetupError::NotConnected { cause: None, .. })));
     let serving = Client::builder().serve(()).connect_async("iwarp://127.0.0.1:1");
     assert!(matches!(serving, Err(SetupError::Config(_))));
 }
@@ -229,6 +258,109 @@ fn a_call_that_finds_no_place_is_told_so_and_one_that_is_given_up_leaves_its_own
     assert_eq!(block_on(client.never()).unwrap_err(), limit);
     drop(second);
     assert_ne!(block_on(client.never()).unwrap_err(), limit);
+}
+
+/// The future of a value that another thread puts in.
+#[derive(Clone, Default)]
+struct Elsewhere(Arc<Mutex<(Option<u32>, Option<Waker>)>>);
+
+impl Elsewhere {
+    fn put(&self, value: u32) {
+        let mut inner = self.0.lock().unwrap();
+        inner.0 = Some(value);
+        inner.1.take().into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Future for Elsewhere {
+    type Output = u32;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<u32> {
+        let mut inner = self.0.lock().unwrap();
+        inner.1 = Some(context.waker().clone());
+        inner.0.map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+#[test]
+fn a_client_that_waits_in_block_on_is_woken_by_other_threads() {
+    let (server, _) = serve();
+    for client in both(Client::builder, &server.addresses()[0]) {
+        let elsewhere = Elsewhere::default();
+        let other = elsewhere.clone();
+        let thread = thread::spawn(move || {
+            // Long enough for a sleep; it is correct whatever happens first.
+            thread::sleep(Duration::from_millis(50));
+            other.put(6);
+        });
+        let sum = client.connection().block_on(async {
+            let number = elsewhere.await;
+            client.next(number).await.unwrap().results().unwrap()
+        });
+        assert_eq!(sum, 7);
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn a_call_that_ends_outside_of_an_event_is_told_before_the_thread_sleeps_again() {
+    let (server, _) = serve();
+    let builder = || Client::builder().timeout(Duration::from_millis(30));
+    for url in server.addresses() {
+        let mut took = Vec::new();
+        for _ in 0..5 {
+            for client in both(builder, url) {
+                let started = Instant::now();
+                let never = client.connection().block_on(client.never());
+                assert_eq!(never.unwrap_err(), CallError::Failed(CallFault::TimedOut));
+                took.push(started.elapsed());
+            }
+        }
+        // The longest sleep is a second. One of ten is quick even on a busy host.
+        let best = took.iter().min().unwrap();
+        assert!(*best < Duration::from_millis(900), "{took:?} over {url}");
+    }
+}
+
+#[test]
+fn futures_of_a_local_client_end_in_another_executor_after_block_on() {
+    let (server, _) = serve();
+    let client = Client::builder().connect_local(&server.addresses()[0]).unwrap();
+    let client = tool::AsyncClient::over(client);
+    let mut later = Box::pin(client.next(1));
+    client.connection().block_on(std::future::poll_fn(|context| {
+        // Registered with the waker of `block_on`, which is over then.
+        let _ = later.as_mut().poll(context);
+        Poll::Ready(())
+    }));
+    assert_eq!(block_on(later).unwrap().results().unwrap(), 2);
+    // A client whose passes another one's executor does not make.
+    let other = Client::builder().connect_local(&server.addresses()[0]).unwrap();
+    let nested = client.connection().block_on(async { other.block_on(client.next(2)) });
+    assert_eq!(nested.unwrap().results().unwrap(), 3);
+}
+
+#[test]
+fn local_clients_belong_to_their_thread_and_one_runs_the_futures_of_another() {
+    let (server, _) = serve();
+    let [first, second] = [0, 1].map(|_| {
+        let client = Client::builder().connect_local(&server.addresses()[0]).unwrap();
+        tool::AsyncClient::over(client)
+    });
+    let sum = first.connection().block_on(async {
+        let (one, other) = (first.next(1), second.next(2));
+        let other = other.await.unwrap().results().unwrap();
+        // A call that blocks in a future makes passes, too.
+        let nested = first.connection().block_on(first.next(3)).unwrap().results().unwrap();
+        one.await.unwrap().results().unwrap() + other + nested
+    });
+    assert_eq!(sum, 9);
+    let elsewhere = {
+        let client = first.clone();
+        thread::spawn(move || block_on(client.next(3)).unwrap_err())
+    };
+    assert_eq!(elsewhere.join().unwrap(), CallError::Failed(CallFault::NoPeer));
+    assert_eq!(block_on(first.next(4)).unwrap().results().unwrap(), 5);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::{
     AsyncClient,
     line::{OrderLine, OrderTaker},
+    local::{self, LocalPass, LocalShard},
     slot::lock,
 };
 use crate::{
@@ -13,7 +14,7 @@ use crate::{
     sim,
 };
 use stag_engine::{
-    Cause, Command, Config, Control, Handle, clock::Clock, control, stats::Snapshot,
+    Cause, Command, Config, Control, Handle, Waker, clock::Clock, control, stats::Snapshot,
 };
 use stag_fabrics::Endpoint;
 use std::{
@@ -39,20 +40,64 @@ enum RunsOn {
         handle: Mutex<Handle<Snapshot<u64>>>,
         thread: Option<JoinHandle<()>>,
     },
-    /// On this thread in simulated time, under this name.
+    /// On the thread that made it, under this name.
+    Local { name: u64, waker: Waker },
+    /// On the thread that made it in simulated time, under this name.
     Simulated(u64),
 }
+
+/// The next step for a future whose call has not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Advance {
+    /// Nothing: its waker is woken.
+    Wait,
+    /// To look, and to poll it again soon: its shard has made a pass.
+    Again,
+    /// To look again: simulated time has advanced.
+    Now,
+    /// Nothing: its shard belongs to another thread.
+    Never,
+}
+
+/// The app of an asynchronous client's shard.
+pub(super) type AsyncShardApp = Door<(), OrderTaker>;
 
 impl AsyncShard {
     pub(super) const fn line(&self) -> &Arc<OrderLine> {
         &self.line
     }
 
-    /// The name of a shard in simulated time.
-    pub(super) const fn simulated(&self) -> Option<u64> {
+    /// The name and the waker of a shard that runs on the thread that made it.
+    pub(super) fn local(&self) -> Option<(u64, Waker)> {
+        match &self.on {
+            RunsOn::Local { name, waker } => Some((*name, waker.clone())),
+            RunsOn::Thread { .. } | RunsOn::Simulated(_) => None,
+        }
+    }
+
+    /// Returns true if calls can be made on this thread.
+    pub(super) fn is_here(&self) -> bool {
         match self.on {
-            RunsOn::Simulated(name) => Some(name),
-            RunsOn::Thread { .. } => None,
+            RunsOn::Thread { .. } => true,
+            RunsOn::Local { name, .. } => local::has(name),
+            RunsOn::Simulated(name) => sim::has(name),
+        }
+    }
+
+    /// Does what nothing else does for a future.
+    pub(super) fn advance(&self) -> Advance {
+        match self.on {
+            RunsOn::Thread { .. } => Advance::Wait,
+            RunsOn::Local { name, .. } => match local::pass(name) {
+                LocalPass::ByRunner => Advance::Wait,
+                LocalPass::Made => Advance::Again,
+                LocalPass::Elsewhere => Advance::Never,
+            },
+            RunsOn::Simulated(name) if sim::has(name) => {
+                sim::step(&mut |_| false, None);
+                Advance::Now
+            }
+            RunsOn::Simulated(_) => Advance::Never,
         }
     }
 }
@@ -69,6 +114,7 @@ impl Drop for AsyncShard {
                     let _ = thread.join();
                 }
             }
+            RunsOn::Local { name, .. } => local::remove(*name),
             RunsOn::Simulated(name) => sim::remove(*name),
         }
     }
@@ -86,7 +132,7 @@ struct AsyncSetup {
 
 impl AsyncSetup {
     /// A shard that connects.
-    fn shard(self) -> Result<Box<dyn AnyShard<Door<(), OrderTaker>>>, SetupError> {
+    fn shard(self) -> Result<Box<dyn AnyShard<AsyncShardApp>>, SetupError> {
         let Self { to, config, clock, keep, line, connected } = self;
         let parts = ShardParts { config, clock, admission: Box::new(|_| false), is_shared: false };
         let door = Door::new((), OrderTaker::new(line, connected));
@@ -136,6 +182,23 @@ fn wait_simulated(
     }
 }
 
+/// Waits for a connection while its shard makes passes. None if it takes too long.
+fn wait_local(
+    name: u64,
+    connected: &Receiver<Result<(), Cause>>,
+    clock: Clock,
+    timeout: Duration,
+) -> Option<Result<(), Cause>> {
+    let start = clock.now();
+    let look = || match connected.try_recv() {
+        Ok(ended) => Some(Some(ended)),
+        Err(TryRecvError::Disconnected) => Some(None),
+        Err(TryRecvError::Empty) => (clock.now().since(start) > timeout).then_some(None),
+    };
+    let rest = || Some(timeout.saturating_sub(clock.now().since(start)));
+    local::run(name, look, rest)?
+}
+
 impl ClientBuilder {
     /// Connects to `url` with a thread of its own, and waits until calls can be made. At `sim://`
     /// there is no thread: polling a future advances the simulated time, and the future stays on
@@ -147,6 +210,27 @@ impl ClientBuilder {
     /// # Errors
     /// As [`connect`](Self::connect).
     pub fn connect_async(self, url: &str) -> Result<AsyncClient, SetupError> {
+        self.connect_on(Place::OwnThread, url)
+    }
+
+    /// Connects to `url`, and waits until calls can be made. The client has no thread of its own:
+    /// it works while its futures are polled, and all of this happens on the thread that made it.
+    /// [`AsyncClient::block_on`] makes its passes between polls, and sleeps without work. In any
+    /// other executor the poll of a future makes a pass, and the future is polled again soon, so
+    /// that the thread is always busy.
+    ///
+    /// A call made on another thread ends with [`CallFault::NoPeer`](crate::CallFault::NoPeer), and
+    /// the future of one that is polled there with
+    /// [`CallFault::Cancelled`](crate::CallFault::Cancelled). Drop the client and its futures on
+    /// this thread: dropped elsewhere, the connection lasts as long as the thread.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn connect_local(self, url: &str) -> Result<AsyncClient, SetupError> {
+        self.connect_on(Place::ThisThread, url)
+    }
+
+    fn connect_on(self, place: Place, url: &str) -> Result<AsyncClient, SetupError> {
         let to = parse(url)?;
         let Self { config, clock, timeout, credential, keep, programs } = self;
         if programs.is_some() {
@@ -165,9 +249,22 @@ impl ClientBuilder {
             (AsyncShard { line, on }, wait_simulated(&connections, timeout))
         } else {
             let (control, handle) = control::pair()?;
-            let line = Arc::new(OrderLine::new(Some(handle.waker())));
-            let on = setup(Arc::clone(&line)).start(control, handle)?;
-            (AsyncShard { line, on }, connections.recv_timeout(timeout).ok())
+            match place {
+                Place::OwnThread => {
+                    let line = Arc::new(OrderLine::new(Some(handle.waker())));
+                    let on = setup(Arc::clone(&line)).start(control, handle)?;
+                    (AsyncShard { line, on }, connections.recv_timeout(timeout).ok())
+                }
+                Place::ThisThread => {
+                    let line = Arc::new(OrderLine::new(None));
+                    let shard = setup(Arc::clone(&line)).shard()?;
+                    let name =
+                        local::add(LocalShard::new(shard, clock, control, Arc::clone(&line))?);
+                    let running =
+                        AsyncShard { line, on: RunsOn::Local { name, waker: handle.waker() } };
+                    (running, wait_local(name, &connections, clock, timeout))
+                }
+            }
         };
         match ended {
             Some(Ok(())) => Ok(AsyncClient { running: Arc::new(running), timeout, credential }),
@@ -175,4 +272,11 @@ impl ClientBuilder {
             None => Err(not_connected(None)),
         }
     }
+}
+
+/// The thread that runs a client's shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    OwnThread,
+    ThisThread,
 }

@@ -1,7 +1,7 @@
 //! The queue of orders to the thread of an asynchronous client, and the handler that carries them
 //! out there.
 
-use super::slot::{CallSlot, Completion, SlotOrder, lock};
+use super::slot::{CallOrder, CallSlot, Completion, SlotOrder, index_of, lock};
 use crate::{
     app::CallEnds,
     call::{goes_short, header_len, room_for_item},
@@ -12,24 +12,28 @@ use stag_engine::{
 };
 use stag_protocol::xdr::Writer;
 use std::{
-    collections::HashMap,
+    collections::VecDeque,
     mem,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-        mpsc::Sender,
-    },
+    sync::{Arc, Mutex, mpsc::Sender},
+    task,
 };
 
 /// Queued orders, and free slots.
 #[derive(Debug)]
 pub(super) struct OrderLine {
     orders: Mutex<OrderList>,
-    /// Unused slots.
-    pub(super) free: Mutex<Vec<Arc<CallSlot>>>,
-    calls: AtomicU64,
-    /// Wakes the thread; none in simulated time.
+    slots: Mutex<FreeSlots>,
+    /// Nothing runs the passes of a local client any more: its callers have to poll.
+    has_lost_runner: Mutex<bool>,
+    /// Wakes the client's thread; none without one.
     waker: Option<Waker>,
+}
+
+/// Unused slots, and the number of all.
+#[derive(Debug, Default)]
+struct FreeSlots {
+    list: Vec<Arc<CallSlot>>,
+    made: u32,
 }
 
 #[derive(Debug, Default)]
@@ -41,13 +45,35 @@ struct OrderList {
 
 impl OrderLine {
     pub(super) fn new(waker: Option<Waker>) -> Self {
-        let (orders, free) = (Mutex::default(), Mutex::default());
-        Self { orders, free, calls: AtomicU64::new(0), waker }
+        let has_lost_runner = Mutex::default();
+        Self { orders: Mutex::default(), slots: Mutex::default(), has_lost_runner, waker }
     }
 
-    /// A number for the next call.
-    pub(super) fn next_call(&self) -> u64 {
-        self.calls.fetch_add(1, Ordering::Relaxed)
+    /// Has all callers woken by the next pass.
+    pub(super) fn lose_runner(&self) {
+        *lock(&self.has_lost_runner) = true;
+    }
+
+    /// An unused slot; a new one if there is none.
+    pub(super) fn free_slot(self: &Arc<Self>) -> Arc<CallSlot> {
+        let mut slots = lock(&self.slots);
+        slots.list.pop().unwrap_or_else(|| {
+            let index = slots.made;
+            slots.made += 1;
+            Arc::new(CallSlot::new(index, Arc::downgrade(self)))
+        })
+    }
+
+    /// Takes a slot back that is not used any more.
+    pub(super) fn take_back(&self, slot: Arc<CallSlot>) {
+        lock(&self.slots).list.push(slot);
+    }
+
+    /// The number of all slots, and of unused ones.
+    #[cfg(test)]
+    pub(super) fn slots(&self) -> (u32, usize) {
+        let slots = lock(&self.slots);
+        (slots.made, slots.list.len())
     }
 
     /// Adds an order. After the end of the thread it is dropped, which fails its call.
@@ -74,7 +100,10 @@ pub(super) struct OrderTaker {
     line: Arc<OrderLine>,
     /// Orders taken but not carried out; its allocation is swapped with that of the line's list.
     taken: Vec<SlotOrder>,
-    calls: HashMap<Token, Completion>,
+    /// Calls that are not over, each at the index of its slot.
+    calls: Vec<Option<(Token, Completion)>>,
+    /// Wakers of calls that have ended, woken at the end of the pass.
+    woken: VecDeque<task::Waker>,
     peer: Option<PeerId>,
     /// Reports once that the connection is made or has failed.
     connected: Option<Sender<Result<(), Cause>>>,
@@ -82,31 +111,65 @@ pub(super) struct OrderTaker {
 
 impl OrderTaker {
     pub(super) fn new(line: Arc<OrderLine>, connected: Sender<Result<(), Cause>>) -> Self {
-        let calls = HashMap::new();
-        Self { line, taken: Vec::new(), calls, peer: None, connected: Some(connected) }
+        let (taken, calls, woken) = (Vec::new(), Vec::new(), VecDeque::new());
+        Self { line, taken, calls, woken, peer: None, connected: Some(connected) }
     }
 
     /// Makes a call. With `behind_cancel`, the call is queued even if it is short, because the
     /// entry that it may need is freed only when the cancelled calls are.
     fn call(&mut self, cx: &mut Cx<'_>, token: Token, completion: Completion, behind_cancel: bool) {
         let Some(peer) = self.peer else { return };
-        let sent = match !behind_cancel && goes_at_once(&completion) {
-            true => send_short(cx, peer, token, &completion),
-            false => send(cx, peer, token, &completion),
+        let sent = {
+            let state = completion.state();
+            if state.is_given_up {
+                return;
+            }
+            match !behind_cancel && goes_at_once(&state.order) {
+                true => send_short(cx, peer, token, &state.order),
+                false => send(cx, peer, token, &state.order),
+            }
         };
         match sent {
-            Some(()) => {
-                self.calls.insert(token, completion);
-            }
-            None => completion.complete(Err(CallFault::Limit), |_| ()),
+            Some(()) => self.keep(token, completion),
+            None => self.woken.extend(completion.complete(Err(CallFault::Limit), |_| ())),
         }
     }
 }
 
+impl OrderTaker {
+    fn keep(&mut self, token: Token, completion: Completion) {
+        let index = index_of(token);
+        if self.calls.len() <= index {
+            self.calls.resize_with(index + 1, || None);
+        }
+        if let Some(place) = self.calls.get_mut(index) {
+            debug_assert!(place.is_none(), "a slot has one call at a time");
+            *place = Some((token, completion));
+        }
+    }
+
+    /// Wakes callers one after the other: if one panics, the others are not lost.
+    fn wake_all(&mut self) {
+        while let Some(waker) = self.woken.pop_front() {
+            waker.wake();
+        }
+    }
+
+    fn has(&self, token: Token) -> bool {
+        let place = self.calls.get(index_of(token));
+        matches!(place, Some(Some((known, _))) if *known == token)
+    }
+
+    /// Takes out the call of this token.
+    fn end(&mut self, token: Token) -> Option<Completion> {
+        let place = self.calls.get_mut(index_of(token))?;
+        let (_, completion) = place.take_if(|(known, _)| *known == token)?;
+        Some(completion)
+    }
+}
+
 /// Returns true if the ordered call is a short one.
-fn goes_at_once(completion: &Completion) -> bool {
-    let state = completion.state();
-    let order = &state.order;
+fn goes_at_once(order: &CallOrder) -> bool {
     order.item_at.is_none()
         && order.item_max == 0
         && order.header.is_some_and(|header| {
@@ -116,9 +179,7 @@ fn goes_at_once(completion: &Completion) -> bool {
 }
 
 /// Makes the ordered short call, which is sent at once if possible.
-fn send_short(cx: &mut Cx<'_>, peer: PeerId, token: Token, completion: &Completion) -> Option<()> {
-    let state = completion.state();
-    let order = &state.order;
+fn send_short(cx: &mut Cx<'_>, peer: PeerId, token: Token, order: &CallOrder) -> Option<()> {
     let (header, arguments) = (order.header?, order.room.get(..order.arguments_len)?);
     let (reply_max, timeout) = (order.reply_max, order.timeout);
     let request = ShortRequest { header, reply_max, timeout, token };
@@ -126,9 +187,7 @@ fn send_short(cx: &mut Cx<'_>, peer: PeerId, token: Token, completion: &Completi
 }
 
 /// Makes the ordered call in memory of the shard. None if there is no memory for it.
-fn send(cx: &mut Cx<'_>, peer: PeerId, token: Token, completion: &Completion) -> Option<()> {
-    let state = completion.state();
-    let order = &state.order;
+fn send(cx: &mut Cx<'_>, peer: PeerId, token: Token, order: &CallOrder) -> Option<()> {
     let (header, arguments) = (order.header?, order.room.get(..order.arguments_len)?);
     let (reply_max, timeout) = (order.reply_max, order.timeout);
     let header_len = header_len(&header.credential);
@@ -148,14 +207,15 @@ fn send(cx: &mut Cx<'_>, peer: PeerId, token: Token, completion: &Completion) ->
 
 impl CallEnds for OrderTaker {
     fn on_reply(&mut self, _: Time, outcome: Outcome<'_>) {
-        let Some(completion) = self.calls.remove(&outcome.token) else { return };
+        let Some(completion) = self.end(outcome.token) else { return };
         let chunk = outcome.result.as_deref().unwrap_or_default();
-        completion.complete(outcome.reply.map(drop), |reply| {
+        let waker = completion.complete(outcome.reply.map(drop), |reply| {
             reply.message.clear();
             reply.message.extend_from_slice(outcome.reply.unwrap_or_default());
             reply.chunk.clear();
             reply.chunk.extend_from_slice(chunk);
         });
+        self.woken.extend(waker);
     }
 
     fn on_peer_up(&mut self, _: Time, peer: PeerId) {
@@ -187,18 +247,24 @@ impl CallEnds for OrderTaker {
                 }
                 SlotOrder::Cancel(token) => {
                     behind_cancel = true;
-                    if let Some(peer) = self.peer.filter(|_| self.calls.contains_key(&token)) {
+                    if let Some(peer) = self.peer.filter(|_| self.has(token)) {
                         cx.cancel(peer, token);
                     }
                 }
             }
         }
         self.taken = orders;
+        if mem::take(&mut *lock(&self.line.has_lost_runner)) {
+            let waits = self.calls.iter().flatten();
+            self.woken.extend(waits.filter_map(|(_, call)| call.state().waker.take()));
+        }
+        self.wake_all();
     }
 }
 
 impl Drop for OrderTaker {
     fn drop(&mut self) {
+        self.wake_all();
         let orders = {
             let mut orders = lock(&self.line.orders);
             orders.is_closed = true;

@@ -1,5 +1,6 @@
 //! The asynchronous client: its calls are futures. It needs no runtime: a thread of its own runs
-//! its shard, sends the calls of other threads, and wakes the tasks that wait for replies.
+//! its shard, sends the calls of other threads, and wakes the tasks that wait for replies. Or its
+//! shard runs on the thread that polls the futures (`local`).
 //!
 //! Dropping a future before its reply cancels its call. An unsent call is never sent. A sent one
 //! keeps its buffers until the server can no longer reach them (DESIGN D9): until its reply, or
@@ -7,16 +8,16 @@
 
 mod connect;
 mod line;
+mod local;
 mod slot;
 
 use crate::{
-    call::{CLIENT_TOKEN, CallError, ReplyOctets, encode, header, reply_max},
+    call::{CallError, ReplyOctets, encode, header, reply_max},
     codec::{Encoder, XdrType},
     error::SetupError,
     program::{ArgumentsOf, Procedure},
-    sim,
 };
-use connect::AsyncShard;
+use connect::{Advance, AsyncShard};
 use slot::{CallOrder, OwnedReply, SlotHandle, SlotOrder};
 use stag_engine::{CallFault, Token};
 use stag_protocol::{rpc::Credential, xdr::NoRoom};
@@ -100,26 +101,32 @@ impl<T> fmt::Debug for PendingCall<T> {
 }
 
 impl<T> PendingCall<T> {
-    /// The outcome of the call; until it comes, `context` is registered to be woken.
-    fn poll_end(&self, context: &Context<'_>) -> Poll<Result<(), CallFault>> {
-        let slot = self.slot.as_ref().expect("a future is not polled after it was ready");
-        let is_known = {
-            let state = slot.state();
-            if let Some(ended) = state.ended {
-                return Poll::Ready(ended);
-            }
-            state.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker()))
-        };
-        if is_known {
-            return Poll::Pending;
-        }
-        // A waker is foreign code: no lock is held while one is cloned or dropped.
-        let waker = context.waker().clone();
+    /// The outcome of the call, whose reply the slot then has; until it comes, `context` is
+    /// registered to be woken.
+    fn poll_end(&mut self, context: &Context<'_>) -> Poll<Result<(), CallFault>> {
+        let slot = self.slot.as_mut().expect("a future is not polled after it was ready");
         let mut state = slot.state();
-        let ended = state.ended;
-        let earlier = if ended.is_none() { state.waker.replace(waker) } else { None };
+        if state.ended.is_none() {
+            if state.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                return Poll::Pending;
+            }
+            drop(state);
+            // A waker is foreign code: no lock is held while one is cloned or dropped.
+            let waker = context.waker().clone();
+            let mut again = slot.state();
+            if again.ended.is_none() {
+                let earlier = again.waker.replace(waker);
+                drop(again);
+                drop(earlier);
+                return Poll::Pending;
+            }
+            drop(again);
+            drop(waker);
+            state = slot.state();
+        }
+        let (ended, reply) = (state.ended, mem::take(&mut state.reply));
         drop(state);
-        drop(earlier);
+        slot.reply = reply;
         ended.map_or(Poll::Pending, Poll::Ready)
     }
 }
@@ -132,20 +139,25 @@ impl<T: XdrType> Future for PendingCall<T> {
             return Poll::Ready(Err(error));
         }
         let mut polled = self.poll_end(context);
-        while polled.is_pending()
-            && let Some(name) = self.running.simulated()
-        {
-            // No other code runs its shard. On another thread there is no shard of this name.
-            polled = match sim::has(name) {
-                true => {
-                    sim::step(&mut |_| false, None);
-                    self.poll_end(context)
+        while polled.is_pending() {
+            match self.running.advance() {
+                Advance::Wait => break,
+                Advance::Again => {
+                    polled = self.poll_end(context);
+                    if polled.is_pending() {
+                        context.waker().wake_by_ref();
+                    }
+                    break;
                 }
-                false => Poll::Ready(Err(CallFault::NoPeer)),
-            };
+                Advance::Now => polled = self.poll_end(context),
+                Advance::Never => {
+                    // Dropping the future gives up the call, which may have been sent.
+                    return Poll::Ready(Err(CallError::Failed(CallFault::Cancelled)));
+                }
+            }
         }
         let Poll::Ready(ended) = polled else { return Poll::Pending };
-        let slot = self.slot.take();
+        let slot = self.slot.take().expect("it was there when it was polled");
         Poll::Ready(ended.map_err(CallError::Failed).and_then(|()| AsyncReply::new(slot)))
     }
 }
@@ -153,7 +165,11 @@ impl<T: XdrType> Future for PendingCall<T> {
 impl<T> Drop for PendingCall<T> {
     fn drop(&mut self) {
         let Some(slot) = self.slot.take() else { return };
-        let is_under_way = slot.state().ended.is_none();
+        let is_under_way = {
+            let mut state = slot.state();
+            state.is_given_up = true;
+            state.ended.is_none()
+        };
         if is_under_way {
             self.running.line().tell(SlotOrder::Cancel(self.token));
         }
@@ -162,25 +178,23 @@ impl<T> Drop for PendingCall<T> {
 
 /// The reply to an executed call, with results of type `T`.
 pub struct AsyncReply<T> {
-    octets: OwnedReply,
+    /// The octets, whose buffers it takes back for the next call.
+    slot: SlotHandle,
     /// Offset of the results in the message.
     results_at: usize,
-    /// Takes the buffers back, for the next call.
-    slot: Option<SlotHandle>,
     results: PhantomData<fn() -> T>,
 }
 
 impl<T: XdrType> AsyncReply<T> {
-    fn new(slot: Option<SlotHandle>) -> Result<Self, CallError> {
-        let octets = slot.as_ref().map(|slot| mem::take(&mut slot.state().reply));
-        let octets = octets.unwrap_or_default();
-        let mut reply = Self { octets, results_at: 0, slot, results: PhantomData };
+    fn new(slot: SlotHandle) -> Result<Self, CallError> {
+        let mut reply = Self { slot, results_at: 0, results: PhantomData };
         reply.results_at = reply.octets().results_at()?;
         Ok(reply)
     }
 
     fn octets(&self) -> ReplyOctets<'_> {
-        ReplyOctets { message: &self.octets.message, chunk: &self.octets.chunk }
+        let OwnedReply { message, chunk } = &self.slot.reply;
+        ReplyOctets { message, chunk }
     }
 
     /// Decodes the results; they borrow from the reply.
@@ -192,17 +206,9 @@ impl<T: XdrType> AsyncReply<T> {
     }
 }
 
-impl<T> Drop for AsyncReply<T> {
-    fn drop(&mut self) {
-        if let Some(slot) = self.slot.take() {
-            slot.state().reply = mem::take(&mut self.octets);
-        }
-    }
-}
-
 impl<T> fmt::Debug for AsyncReply<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let OwnedReply { message, chunk } = &self.octets;
+        let OwnedReply { message, chunk } = &self.slot.reply;
         write!(f, "a reply of {} octets, {} in a chunk", message.len(), chunk.len())
     }
 }
@@ -219,10 +225,10 @@ impl AsyncClient {
     /// Calls procedure `P`. The call is started at once; the future is for its reply.
     pub fn call<P: Procedure>(&self, arguments: ArgumentsOf<'_, P>) -> PendingCall<P::Results> {
         let line = self.running.line();
-        let token = Token(CLIENT_TOKEN | line.next_call());
-        let (slot, completion) = SlotHandle::pair(line);
-        let ordered = self.order::<P>(&mut slot.state().order, &arguments);
-        let failed = ordered.err();
+        let (slot, completion, token, ordered) =
+            SlotHandle::pair(line, |order| self.order::<P>(order, &arguments));
+        let elsewhere = (!self.running.is_here()).then_some(CallFault::NoPeer.into());
+        let failed = ordered.err().or(elsewhere);
         let mut call = PendingCall {
             running: Arc::clone(&self.running),
             token,
@@ -286,6 +292,11 @@ macro_rules! async_clients {
             /// Calls over this connection.
             pub const fn over(connection: $crate::AsyncClient) -> Self {
                 Self(connection)
+            }
+
+            /// The connection.
+            pub const fn connection(&self) -> &$crate::AsyncClient {
+                &self.0
             }
 
             $(

@@ -2,10 +2,11 @@
 //! reused with their buffers: no call allocates once there is a slot for each concurrent call.
 
 use super::line::OrderLine;
+use crate::call::CLIENT_TOKEN;
 use stag_engine::{CallFault, Token};
 use stag_protocol::rpc::CallHeader;
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     task,
     time::Duration,
 };
@@ -16,8 +17,25 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// One call, from its order to the end of its reply.
-#[derive(Debug, Default)]
-pub(super) struct CallSlot(Mutex<ReplySlotState>);
+#[derive(Debug)]
+pub(super) struct CallSlot {
+    /// The place in the tables of the client's thread.
+    index: u32,
+    state: Mutex<ReplySlotState>,
+    /// The line that it returns to.
+    home: Weak<OrderLine>,
+}
+
+impl CallSlot {
+    pub(super) fn new(index: u32, home: Weak<OrderLine>) -> Self {
+        Self { index, state: Mutex::default(), home }
+    }
+}
+
+/// The place of a call's slot, by the call's token.
+pub(super) fn index_of(token: Token) -> usize {
+    token.0 as u32 as usize
+}
 
 /// The state of a call.
 #[derive(Debug, Default)]
@@ -28,6 +46,10 @@ pub(super) struct ReplySlotState {
     pub(super) waker: Option<task::Waker>,
     /// Handles of the slot; the last one returns it.
     handles: u8,
+    /// Calls before this one.
+    calls: u32,
+    /// The caller no longer wants the call.
+    pub(super) is_given_up: bool,
 }
 
 /// A call in the form in which its thread sends it.
@@ -53,16 +75,20 @@ pub(super) struct OwnedReply {
     pub(super) chunk: Vec<u8>,
 }
 
-/// A slot, and the line that it returns to.
-#[derive(Debug)]
-struct SlotEnd {
-    slot: Arc<CallSlot>,
-    home: Arc<OrderLine>,
+impl OwnedReply {
+    /// Returns true if it has buffers.
+    const fn is_some(&self) -> bool {
+        self.message.capacity() > 0
+    }
 }
+
+/// One of the two holders of a slot.
+#[derive(Debug)]
+struct SlotEnd(Arc<CallSlot>);
 
 impl SlotEnd {
     fn state(&self) -> MutexGuard<'_, ReplySlotState> {
-        lock(&self.slot.0)
+        lock(&self.0.state)
     }
 
     /// Makes the last change of this end and releases the slot, in one step: the other end never
@@ -79,32 +105,57 @@ impl SlotEnd {
         drop(state);
         // A waker is foreign code: no lock is held while it is dropped.
         drop(waker);
-        lock(&self.home.free).push(Arc::clone(&self.slot));
+        if let Some(home) = self.0.home.upgrade() {
+            home.take_back(Arc::clone(&self.0));
+        }
     }
 }
 
 /// The caller's end of a call: its future, then its reply.
 #[derive(Debug)]
-pub(super) struct SlotHandle(SlotEnd);
+pub(super) struct SlotHandle {
+    end: SlotEnd,
+    /// The buffers of the reply, while the caller has them.
+    pub(super) reply: OwnedReply,
+}
 
 impl SlotHandle {
-    /// Both ends of an unused slot.
-    pub(super) fn pair(home: &Arc<OrderLine>) -> (Self, Completion) {
-        let slot = lock(&home.free).pop().unwrap_or_default();
-        lock(&slot.0).handles = 2;
-        let other = SlotEnd { slot: Arc::clone(&slot), home: Arc::clone(home) };
-        let caller = Self(SlotEnd { slot, home: Arc::clone(home) });
-        (caller, Completion { end: other, ended: Err(CallFault::NoPeer) })
+    /// Both ends of an unused slot, the token of its call, and what `write` returns, which writes
+    /// the call.
+    pub(super) fn pair<R>(
+        home: &Arc<OrderLine>,
+        write: impl FnOnce(&mut CallOrder) -> R,
+    ) -> (Self, Completion, Token, R) {
+        let slot = home.free_slot();
+        let mut state = lock(&slot.state);
+        (state.handles, state.is_given_up) = (2, false);
+        // Before `write`, which is foreign code: if it panics, both ends leave the slot.
+        let end = SlotEnd(Arc::clone(&slot));
+        let completion = Completion { end, ended: Err(CallFault::NoPeer), has_left: false };
+        let caller = Self { end: SlotEnd(Arc::clone(&slot)), reply: OwnedReply::default() };
+        // The bit above is that of a client's tokens.
+        state.calls = (state.calls + 1) & (u32::MAX >> 1);
+        let call = u64::from(state.calls) << 32 | u64::from(slot.index);
+        let written = {
+            let mut state = state;
+            write(&mut state.order)
+        };
+        (caller, completion, Token(CLIENT_TOKEN | call), written)
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, ReplySlotState> {
-        self.0.state()
+        self.end.state()
     }
 }
 
 impl Drop for SlotHandle {
     fn drop(&mut self) {
-        self.0.leave(|_| ());
+        let Self { end, reply } = self;
+        end.leave(|state| {
+            if reply.is_some() {
+                std::mem::swap(&mut state.reply, reply);
+            }
+        });
     }
 }
 
@@ -113,6 +164,7 @@ impl Drop for SlotHandle {
 pub(super) struct Completion {
     end: SlotEnd,
     ended: Result<(), CallFault>,
+    has_left: bool,
 }
 
 impl Completion {
@@ -120,25 +172,34 @@ impl Completion {
         self.end.state()
     }
 
-    /// Ends the call. `reply` fills the buffers of a received reply.
+    /// Ends the call, and returns the waker of who waits for it. `reply` fills the buffers of a
+    /// received reply.
     pub(super) fn complete(
         mut self,
         ended: Result<(), CallFault>,
         reply: impl FnOnce(&mut OwnedReply),
-    ) {
-        reply(&mut self.state().reply);
+    ) -> Option<task::Waker> {
         self.ended = ended;
+        self.leave(reply)
+    }
+
+    fn leave(&mut self, reply: impl FnOnce(&mut OwnedReply)) -> Option<task::Waker> {
+        if std::mem::replace(&mut self.has_left, true) {
+            return None;
+        }
+        let mut waker = None;
+        self.end.leave(|state| {
+            reply(&mut state.reply);
+            state.ended = Some(self.ended);
+            waker = state.waker.take();
+        });
+        waker
     }
 }
 
 impl Drop for Completion {
     fn drop(&mut self) {
-        let mut waker = None;
-        self.end.leave(|state| {
-            state.ended = Some(self.ended);
-            waker = state.waker.take();
-        });
-        if let Some(waker) = waker {
+        if let Some(waker) = self.leave(|_| ()) {
             waker.wake();
         }
     }
@@ -164,23 +225,26 @@ mod tests {
     impl Wake for CallsAgain {
         fn wake(self: Arc<Self>) {
             let caller = lock(&self.0).take().expect("woken once");
-            let line = Arc::clone(&caller.0.home);
+            let line = caller.end.0.home.upgrade().expect("the test has the line");
             drop(caller);
-            drop(SlotHandle::pair(&line));
+            drop(SlotHandle::pair(&line, |_| ()));
         }
     }
 
     #[test]
     fn a_call_made_by_whoever_is_woken_takes_the_slot_of_the_call_that_ended() {
         let line = Arc::new(OrderLine::new(None));
-        let ends: [fn(Completion); 2] = [|end| end.complete(Ok(()), |_| ()), drop];
+        let completed: fn(Completion) = |end| {
+            end.complete(Ok(()), |_| ()).into_iter().for_each(Waker::wake);
+        };
+        let ends = [completed, drop];
         for end in ends {
-            let (caller, completion) = SlotHandle::pair(&line);
+            let (caller, completion, ..) = SlotHandle::pair(&line, |_| ());
             let again = Arc::new(CallsAgain(Mutex::default()));
             caller.state().waker = Some(Waker::from(Arc::clone(&again)));
             *lock(&again.0) = Some(caller);
             end(completion);
-            assert_eq!(lock(&line.free).len(), 1);
+            assert_eq!(line.slots(), (1, 1));
         }
     }
 }
