@@ -180,20 +180,9 @@ fn calls_of_version_2_in_both_directions_allocate_nothing() {
 fn generate(pace: impl FnOnce(Time) -> Pace) {
     let fabric = stag_sim::Fabric::new(1, stag_sim::Faults::DELAYS);
     let plan = LoadPlan {
-        workload: Workload::Mixed,
-        len: 9_000,
         connections: 2,
-        depth: 8,
-        verify: true,
-        timeout: std::time::Duration::from_secs(30),
-        seed: 1,
-        user: (0, 0),
-        is_nfs: false,
-        files: None,
-        versions: Versions::One,
         sampling: Sampling { every: 3, ..Sampling::default() },
-        reconnects: false,
-        tls: None,
+        ..LoadPlan::new(Workload::Mixed, 9_000, 8)
     };
     let admit = Box::new(|_| true) as Box<_>;
     let mut server =

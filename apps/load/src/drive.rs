@@ -56,6 +56,8 @@ pub struct LoadPlan {
     pub sampling: Sampling,
     /// A lost connection over a fabric is made again, and its calls wait for it.
     pub reconnects: bool,
+    /// Octets of the longest reply without chunks.
+    pub receive_len: usize,
 }
 
 impl LoadPlan {
@@ -77,6 +79,11 @@ impl LoadPlan {
             tls: None,
             sampling: Sampling::default(),
             reconnects: false,
+            // Items of the echo program are about chunks, down to 4 KiB.
+            receive_len: match workload.is_nfs() {
+                true => INLINE_LEN,
+                false => Config::default().receive_len,
+            },
         }
     }
 
@@ -87,9 +94,7 @@ impl LoadPlan {
         // Connections of a storm end for a while.
         let peers = self.connections * if self.workload == Workload::ConnStorm { 2 } else { 1 };
         let receives = calls + peers * 2 + 64;
-        // Items of the echo program are about chunks, down to 4 KiB.
-        let receive_len =
-            if self.workload.is_nfs() { INLINE_LEN } else { Config::default().receive_len };
+        let Self { receive_len, .. } = *self;
         let depth = u32::try_from(self.depth).unwrap_or(u32::MAX);
         let (small, medium) = (calls * 4 + 64, if self.len > 1_024 { calls * 2 + 4 } else { 4 });
         let large = if self.len > 65_536 { calls * 2 + 2 } else { 2 };

@@ -9,10 +9,7 @@ use stag_load::{
     workload::{NAMES, block, name},
 };
 use stag_peers::minimal;
-use stag_protocol::{
-    nfs::v3::{CreateHow, SetAttributes, StableHow, Status},
-    rpcrdma::Versions,
-};
+use stag_protocol::nfs::v3::{CreateHow, SetAttributes, StableHow, Status};
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
@@ -88,20 +85,11 @@ fn every_workload_runs_over_it_with_every_octet_compared() {
         Workload::Meta,
     ] {
         let plan = LoadPlan {
-            workload,
-            len: BLOCK,
             connections: 2,
-            depth: 8,
-            verify: true,
             timeout: Duration::from_secs(10),
-            seed: 1,
-            user: (0, 0),
             is_nfs: true,
             files: Some(files),
-            versions: Versions::One,
-            sampling: stag_engine::Sampling::default(),
-            reconnects: false,
-            tls: None,
+            ..LoadPlan::new(workload, BLOCK, 8)
         };
         // What WRITE leaves is not what READ expects.
         if workload == Workload::Write {

@@ -166,20 +166,16 @@ fn plan(
     let (all, cores) = (setup.connections, setup.cores);
     let every = if arguments.stages { Sampling::EVERY } else { 0 };
     LoadPlan {
-        workload: setup.workload,
-        len: setup.size,
         connections: all / cores + usize::from(part < all % cores),
-        depth: setup.depth,
         verify: setup.verified,
         timeout: Duration::from_secs(arguments.timeout.into()),
         seed: setup.seed.wrapping_add((part as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
         user: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
         is_nfs: url.path != b"/",
-        files: None,
         versions: arguments.rdma_version,
         reconnects: arguments.reconnect,
-        tls: None,
         sampling: Sampling { every, clock: Some(clock), ..Sampling::default() },
+        ..LoadPlan::new(setup.workload, setup.size, setup.depth)
     }
 }
 
