@@ -325,6 +325,7 @@ fn read_back(pieces: &[stag_protocol::xdr::Piece<'_>], items: usize) -> Vec<u8> 
 
 #[test]
 fn what_a_requester_reduces_is_put_back_in_its_place_inline_and_long_with_and_without_padding() {
+    let mut only_chunks = 0;
     for lens in
         [vec![], vec![0], vec![1], vec![4], vec![7], vec![5, 8], vec![3, 0, 6], vec![1, 2, 3, 4, 5]]
     {
@@ -363,9 +364,15 @@ fn what_a_requester_reduces_is_put_back_in_its_place_inline_and_long_with_and_wi
                     call.whole,
                     "{lens:?} {pads:b} {long}"
                 );
+                if let ([only], [octets], false) = (pull.chunks(), &slices[..], long) {
+                    let pieces = only.insert(&call.reduced, octets);
+                    assert_eq!(read_back(&pieces, 1), call.whole, "the only chunk, {lens:?}");
+                    only_chunks += 1;
+                }
             }
         }
     }
+    assert!(only_chunks > 0);
 }
 
 #[test]

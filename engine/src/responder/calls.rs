@@ -69,9 +69,9 @@ impl<P: Provider, A: App> Shard<P, A> {
             return self.repost(message);
         }
         let mut fabric = core.responder.spare.take();
-        debug_assert!(fabric.message.is_none() && fabric.pulled == 0, "a spare box is empty");
+        debug_assert!(fabric.is_clear(), "a spare box is empty");
         (fabric.header, fabric.payload_at, fabric.pull) = (header, payload_at, pull);
-        (fabric.message, fabric.since, fabric.expected) = (Some(message), core.now, expected);
+        (fabric.message, fabric.expected) = (Some(message), expected);
         if let Some(call) = core.responder.calls.get_mut(key) {
             call.fabric = Some(fabric);
         }

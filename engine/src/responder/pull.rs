@@ -10,7 +10,7 @@ use crate::{
     stage_times::Stage,
     state::{
         FabricLink, Link, Sender,
-        inbound::{InboundState, Missing},
+        inbound::{FabricCall, InboundState, Missing},
         room_kept,
     },
     work::Work,
@@ -125,7 +125,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let reads = fabric.pull.chunks().len();
         entry.served.pulling += reads;
         entry.served.account.hold(held, core.now);
-        (fabric.since, fabric.held) = (core.now, held);
+        fabric.held = held;
         debug_assert_eq!(
             call.state,
             InboundState::AwaitSink,
@@ -135,16 +135,18 @@ impl<P: Provider, A: App> Shard<P, A> {
         let xid = fabric.header.xid;
         let mut refused = None;
         for (chunk, sink) in lists.reads().zip(buffers.into_iter().flatten()) {
-            let mut spans = [RemoteSpan { key: RemoteKey(0), offset: 0, len: 0 }; SEGMENTS_MAX];
-            let mut count = 0;
-            let named = chunk.segments.iter().filter(|segment| segment.length > 0);
-            for (span, segment) in spans.iter_mut().zip(named) {
-                *span = remote(*segment);
-                count += 1;
-            }
-            let spans = spans.get(..count).unwrap_or_default();
             let tag = Work::Read(key).tag();
-            if let Err(Refused { why, .. }) = self.provider.post_read(qp, tag, sink, 0, spans) {
+            let posted = match chunk.segments {
+                [only] if only.length > 0 => {
+                    self.provider.post_read(qp, tag, sink, 0, &[remote(*only)])
+                }
+                segments => {
+                    let (spans, count) = spans_of(segments);
+                    let spans = spans.get(..count).unwrap_or_default();
+                    self.provider.post_read(qp, tag, sink, 0, spans)
+                }
+            };
+            if let Err(Refused { why, .. }) = posted {
                 refused = Some(why);
                 break;
             }
@@ -204,6 +206,10 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         self.core.wake(peer);
         debug_assert_eq!(fabric.pulled, fabric.pull.chunks().len(), "every chunk has been pulled");
+        if let ([chunk], None) = (fabric.pull.chunks(), fabric.pull.position_zero()) {
+            let chunk = *chunk;
+            return self.dispatch_one(key, peer, fabric, chunk);
+        }
         let message = fabric.message.take().expect("a call is dispatched once");
         let (header, payload_at, pull) = (fabric.header, fabric.payload_at, fabric.pull);
         let chunks = std::mem::replace(&mut fabric.chunks, [const { None }; READS_MAX]);
@@ -228,6 +234,43 @@ impl<P: Provider, A: App> Shard<P, A> {
         let pieces = pull.assemble(base, items);
         self.hand_over(key, sender, Reader::over(pieces.as_slice()), Pulled(&chunks));
     }
+
+    /// The same for a call whose only chunk is an item, as of an NFS WRITE.
+    fn dispatch_one(
+        &mut self,
+        key: Key,
+        peer: PeerId,
+        mut fabric: Box<FabricCall>,
+        planned: PullChunk,
+    ) {
+        let message = fabric.message.take().expect("a call is dispatched once");
+        let pulled = [fabric.chunks.first_mut().and_then(Option::take).map(Buf::freeze)];
+        let (header, payload_at) = (fabric.header, fabric.payload_at);
+        self.core.responder.spare.give(fabric);
+        let base = message.get(payload_at..).unwrap_or_default();
+        let Some(entry) = self.core.peers.get(peer) else { return };
+        let Link::Fabric(FabricLink { qp, .. }) = entry.link else { return };
+        let sender = Sender { peer, address: entry.address };
+        if let Err(fault) = responder::check_xid(&header, base) {
+            self.core.responder.forget(key);
+            return self.refuse_call(peer, qp, header.xid, fault);
+        }
+        let [chunk] = &pulled;
+        let pieces = planned.insert(base, chunk.as_deref().unwrap_or_default());
+        self.hand_over(key, sender, Reader::over(&pieces), Pulled(&pulled));
+    }
+}
+
+/// The segments of a chunk that are not empty, and their number.
+fn spans_of(segments: &[Segment]) -> ([RemoteSpan; SEGMENTS_MAX], usize) {
+    let mut spans = [RemoteSpan { key: RemoteKey(0), offset: 0, len: 0 }; SEGMENTS_MAX];
+    let mut count = 0;
+    let named = segments.iter().filter(|segment| segment.length > 0);
+    for (span, segment) in spans.iter_mut().zip(named) {
+        *span = remote(*segment);
+        count += 1;
+    }
+    (spans, count)
 }
 
 /// Octets of the longest buffer that the chunks of a call need, and the sum of all long ones.

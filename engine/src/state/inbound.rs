@@ -1,6 +1,6 @@
 //! The state of one call of a peer.
 
-use crate::{call::Answer, peer_view::PeerId};
+use crate::{call::Answer, peer_view::PeerId, spare::Reused};
 use stag_pools::{Buf, table::Key};
 use stag_protocol::rpcrdma::{Body, Credits, Header, Xid, chunk::READS_MAX, responder::Pull};
 use stag_verbs::Time;
@@ -41,8 +41,6 @@ pub(crate) struct FabricCall {
     pub(crate) chunks: [Option<Buf>; READS_MAX],
     /// Completed Reads.
     pub(crate) pulled: usize,
-    /// Time of arrival.
-    pub(crate) since: Time,
     /// Octets of memory that the peer holds while its Reads are in flight.
     pub(crate) held: u64,
     /// Octets of memory that its reply may take.
@@ -96,10 +94,26 @@ impl Default for FabricCall {
             pull: Pull::NONE,
             chunks,
             pulled: 0,
-            since: Time(0),
             held: 0,
             expected: 0,
         }
+    }
+}
+
+impl FabricCall {
+    /// Returns true if it owns nothing and no Read of it is counted.
+    pub(crate) fn is_clear(&self) -> bool {
+        let Self { message, chunks, pulled, held, .. } = self;
+        message.is_none() && chunks.iter().all(Option::is_none) && (*pulled, *held) == (0, 0)
+    }
+}
+
+impl Reused for FabricCall {
+    // The rest is set when a call arrives. An assignment of all would copy half a kilobyte.
+    fn clear(&mut self) {
+        self.message = None;
+        self.chunks.iter_mut().for_each(|chunk| *chunk = None);
+        (self.pulled, self.held) = (0, 0);
     }
 }
 

@@ -5,7 +5,7 @@ use crate::{
     config::CALL_WINDOWS,
     fault::CallFault,
     peer_view::PeerId,
-    spare::Spare,
+    spare::{Reused, Spare},
 };
 use stag_pools::{Buf, Extent, Fenced, RemoteKey};
 use stag_protocol::rpcrdma::{Connection, Xid, responder::ITEMS_MAX};
@@ -71,6 +71,8 @@ pub(crate) struct CallChunks {
     pub(crate) reply_filled: usize,
     pub(crate) reply: Option<ReplyMemory>,
 }
+
+impl Reused for CallChunks {}
 
 impl CallChunks {
     /// Records the octets that came in each of several Write chunks, and returns the number of

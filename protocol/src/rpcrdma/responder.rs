@@ -22,6 +22,21 @@ pub struct PullChunk {
     pub len: u32,
 }
 
+impl PullChunk {
+    /// The RPC message in pieces: this chunk, the only one of its call, inside or behind the inline
+    /// payload. The same as [`Pull::assemble`].
+    ///
+    /// # Panics
+    /// When `octets` or `base` have other lengths than were planned: that is a bug of ours.
+    pub fn insert<'a>(self, base: &'a [u8], octets: &'a [u8]) -> [Piece<'a>; 3] {
+        assert_eq!(u32::try_from(octets.len()), Ok(self.len), "every planned octet was pulled");
+        let at = usize::try_from(self.position.octets());
+        let split = at.ok().and_then(|at| base.split_at_checked(at));
+        let (front, back) = split.expect("`plan_pull` saw this payload");
+        [Piece::Inline(front), Piece::Chunk(octets), Piece::Inline(back)]
+    }
+}
+
 /// Chunks to pull for one call. Made by [`plan_pull`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pull {
