@@ -165,6 +165,15 @@ impl<'a> Reader<'a> {
         Ok(words)
     }
 
+    /// Returns true if what is unread is in one piece and ends with these words.
+    #[inline]
+    pub fn ends_with<const N: usize>(&self, words: [u32; N]) -> bool {
+        let Piece::Inline(octets) = self.piece else { return false };
+        let last = octets.len().checked_sub(4 * N).and_then(|at| octets.get(at..));
+        let last = last.unwrap_or_default().as_chunks().0;
+        self.rest.is_empty() && last.iter().eq(words.map(u32::to_be_bytes).iter())
+    }
+
     /// The next words, if they are in one piece and `is_it` says yes to them; else nothing is
     /// taken. For forms that are nearly always the same.
     #[inline(always)]
@@ -474,6 +483,16 @@ impl<'a> Writer<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_end_of_one_piece_is_seen_without_reading() {
+        let octets = [0, 0, 0, 1, 0, 0, 0, 2];
+        let reader = Reader::new(&octets);
+        assert!(reader.ends_with([2]) && reader.ends_with([1, 2]) && reader.ends_with([]));
+        assert!(!reader.ends_with([1]) && !reader.ends_with([0, 1, 2]));
+        let pieces = [Piece::Inline(&octets), Piece::Inline(&octets)];
+        assert!(!Reader::over(&pieces).ends_with([2]));
+    }
 
     #[test]
     fn a_void_takes_no_octets() {

@@ -60,13 +60,16 @@ pub(crate) use v3_conflicts::ConflictQuery;
 
 use crate::requester::ShardPeer;
 use callbacks::Callbacks;
-use context::{changes_in_flight::ChangesInFlight, counters::Tally, pseudo_fs::PseudoTree};
+use context::{
+    changes_in_flight::ChangesInFlight, counters::Tally, pseudo_fs::PseudoTree,
+    replay_log::ReplayLog,
+};
 use interpreter::suspended::SuspendedCompounds;
 use local::{delegated_exports::DelegatedExports, watched_files::WatchedFiles};
 use recovery::grace::Recovery;
 use session::{CertificateNames, Client, Clients, NameKey, Sessions, SlotInUse};
 use shards::{channel::HomeEnd, slot_lease::Borrowed};
-use stag_nfs_store::{Answered, LISTING_MAX, Store, TRANSFER_MAX, log_rate::EventRate};
+use stag_nfs_store::{LISTING_MAX, Store, TRANSFER_MAX, log_rate::EventRate};
 use stag_nfs4_state::{ClientKey, DelegationPolicy, StateKey, StateLimits, StateTables};
 
 /// Properties of version 4 at a server.
@@ -162,8 +165,9 @@ pub(crate) struct Nfs4 {
     callbacks: Callbacks,
     suspended: SuspendedCompounds,
     changes: ChangesInFlight,
-    /// Memory of unused replay logs.
-    replay_logs: Vec<Vec<Answered>>,
+    /// Unused replay logs, which are clear.
+    #[allow(clippy::vec_box, reason = "a compound has one for itself")]
+    spare_logs: Vec<Box<ReplayLog>>,
     /// Lists for replies with several items.
     item_lists: ItemLists,
     recovery: Recovery,
@@ -211,7 +215,7 @@ impl Nfs4 {
             callbacks: Callbacks::default(),
             suspended: SuspendedCompounds::new(),
             changes: ChangesInFlight::new(S::MAY_WAIT),
-            replay_logs: Vec::new(),
+            spare_logs: Vec::new(),
             item_lists: ItemLists::default(),
             recovery: Recovery::default(),
             delegated: DelegatedExports::default(),

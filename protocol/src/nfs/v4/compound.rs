@@ -49,8 +49,10 @@ pub trait OperationSet<'a>: Sized {
 
     /// The operation of this number, if the minor version defines it.
     fn number(number: u32, minor_version: u32) -> Option<Self::Number>;
-    /// Takes the arguments; `None` if the operation is not served.
-    fn parse(number: Self::Number, reader: &mut Reader<'a>) -> Option<Result<Self, Error>>;
+    /// Returns true if the operation is served.
+    fn is_served(number: Self::Number) -> bool;
+    /// Takes the arguments of an operation that is served.
+    fn parse(number: Self::Number, reader: &mut Reader<'a>) -> Result<Self, Error>;
 }
 
 record! {
@@ -140,6 +142,7 @@ impl<'a, H: Codec<'a> + RequestHead, R: OperationSet<'a>> Operations<'a, H, R> {
         if self.left > 0 { Err(Error::Trailing) } else { self.reader.finish() }
     }
 
+    #[inline(always)]
     fn read(&mut self) -> Result<R, OperationFault<R::Number>> {
         let refused = |operation, status| OperationFault { operation, status };
         let Ok(number) = self.reader.u32() else {
@@ -148,19 +151,20 @@ impl<'a, H: Codec<'a> + RequestHead, R: OperationSet<'a>> Operations<'a, H, R> {
         let Some(number) = R::number(number, self.head.minor_version()) else {
             return Err(refused(None, Status4::OpIllegal));
         };
-        match R::parse(number, &mut self.reader) {
-            Some(Ok(request)) => Ok(request),
-            // RFC 8881 §15.1.1.1 [8881-16]: arguments that cannot be decoded are BADXDR
-            Some(Err(_)) => Err(refused(Some(number), Status4::BadXdr)),
-            // RFC 8881 §15.1.1.5 [8881-17]: an operation that is not implemented is NOTSUPP
-            None => Err(refused(Some(number), Status4::NotSupp)),
+        // RFC 8881 §15.1.1.5 [8881-17]: an operation that is not implemented is NOTSUPP
+        if !R::is_served(number) {
+            return Err(refused(Some(number), Status4::NotSupp));
         }
+        // RFC 8881 §15.1.1.1 [8881-16]: arguments that cannot be decoded are BADXDR
+        R::parse(number, &mut self.reader).map_err(|_| refused(Some(number), Status4::BadXdr))
     }
 }
 
 impl<'a, H: Codec<'a> + RequestHead, R: OperationSet<'a>> Iterator for Operations<'a, H, R> {
     type Item = Result<R, OperationFault<R::Number>>;
 
+    // Inlined, so that an operation is read where it is carried out.
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
         let request = self.read();

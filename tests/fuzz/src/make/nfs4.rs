@@ -25,7 +25,7 @@ pub(super) fn arguments(random: &mut FuzzRandom) -> (u32, Vec<u8>) {
         if operation.is_served() {
             body.extend(drawn(random, |octets| {
                 let mut reader = Reader::new(octets);
-                Request::parse(operation, &mut reader).expect("it is served")?;
+                Request::parse(operation, &mut reader)?;
                 reader.finish()
             }));
         }
@@ -93,7 +93,7 @@ pub fn nfs4_callback(random: &mut FuzzRandom) -> Vec<u8> {
         if operation.is_served() {
             body.extend(drawn(random, |octets| {
                 let mut reader = Reader::new(octets);
-                CallbackRequest::parse(operation, &mut reader).expect("it is served")?;
+                CallbackRequest::parse(operation, &mut reader)?;
                 reader.finish()
             }));
         }

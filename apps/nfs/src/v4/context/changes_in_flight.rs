@@ -128,6 +128,13 @@ pub(in crate::v4) struct OwnChanges {
 }
 
 impl OwnChanges {
+    /// Forgets all: none is counted.
+    pub(in crate::v4) fn clear(&mut self) {
+        debug_assert_eq!(self.counted, 0, "changes that are counted end");
+        self.scopes.iter_mut().for_each(|place| *place = None);
+        self.counted = 0;
+    }
+
     /// The operation was checked, and is about to make this change.
     pub(in crate::v4) fn add(&mut self, scope: ChangeScope) {
         if self.scopes.contains(&Some(scope)) {

@@ -48,7 +48,6 @@ use super::{
 };
 use filehandle::Node;
 use replay_log::ReplayLog;
-use saved_arguments::SavedArguments;
 use shard_context::ShardContext;
 use stag_nfs_store::{Caller, Failed, ReadTicket, Store};
 
@@ -121,10 +120,8 @@ pub(super) struct Progress {
 /// The state of a compound that lasts while it waits: it is put aside and taken up as a whole.
 #[derive(Debug)]
 pub(super) struct CompoundState {
-    /// The arguments in memory of their own, once it may have to wait.
-    pub(super) kept: Option<SavedArguments>,
     /// The replay log of the operation.
-    pub(super) replay_log: ReplayLog,
+    pub(super) replay_log: Box<ReplayLog>,
     /// Time up to which it waits for delegations, once it does.
     pub(super) recall_until: Option<Time>,
     /// The last caller; none when it is gone.

@@ -1,6 +1,6 @@
 //! Queries of operations to the state tables (RFC 8881 §8.2).
 
-use siphasher::sip128::{Hasher128, SipHasher24};
+use siphasher::sip128::{Hasher128, SipHasher13};
 use stag_protocol::nfs::{
     v3::FileHandle,
     v4::{Stateid, Status4},
@@ -29,7 +29,7 @@ pub(in crate::v4) enum StateRefusal {
 /// The identity of a file: a store makes one handle for all of its names. Only the store makes
 /// handles, so that two files share a hash by chance only.
 pub(in crate::v4) fn file_id(file: &FileHandle) -> FileId {
-    let mut hash = SipHasher24::new();
+    let mut hash = SipHasher13::new();
     hash.write(file.octets());
     let both = hash.finish128();
     FileId(u128::from(both.h1) << 64 | u128::from(both.h2))

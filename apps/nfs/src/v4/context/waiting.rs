@@ -103,7 +103,12 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         if octets.is_empty() {
             return Ok(None);
         }
-        let kept = self.compound.kept.as_ref().and_then(|kept| kept.share(&self.arguments, octets));
+        let kept = self
+            .compound
+            .replay_log
+            .kept
+            .as_ref()
+            .and_then(|kept| kept.share(&self.arguments, octets));
         if kept.is_some() {
             return Ok(kept);
         }
@@ -270,13 +275,14 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         if !self.compound.replay_log.may_wait() || !has_room {
             return false;
         }
-        if self.compound.kept.is_none() {
+        if self.compound.replay_log.kept.is_none() {
             let kept = SavedArguments::of(self.cx, &self.arguments, self.pulled);
             let limits = self.means.limits;
             let suspended = &self.nfs4.suspended;
-            self.compound.kept = kept.filter(|kept| has_effect || suspended.may_hold(kept, limits));
+            self.compound.replay_log.kept =
+                kept.filter(|kept| has_effect || suspended.may_hold(kept, limits));
         }
-        self.compound.kept.is_some()
+        self.compound.replay_log.kept.is_some()
     }
 
     /// Makes a check of state, unless it has passed in an earlier run of the operation: actions

@@ -47,6 +47,12 @@ impl ShortCompound {
     pub(crate) fn parse(mut reader: Reader<'_>) -> Option<Self> {
         const SEQUENCE: u32 = Operation::Sequence as u32;
         const PUT_FH: u32 = Operation::PutFh as u32;
+        let [count, first, second] = USUAL_WORDS;
+        let get = [Operation::GetAttr as u32, count, first, second];
+        // Of most other compounds nothing more is read.
+        if !reader.ends_with(get) {
+            return None;
+        }
         // Without a tag.
         reader.words_if(|words| matches!(words, [0, 1 | 2, OPERATIONS, SEQUENCE]))?;
         let session = reader.array().ok()?;
@@ -55,8 +61,7 @@ impl ShortCompound {
         let [sequence, slot, highest_slot, _, _] = reader.words_if(is_next)?;
         let sequence = SequenceArgs { session, sequence, slot, highest_slot, cache_this: false };
         let object = Node::object_of(&Handle4::parse(&mut reader).ok()?)?;
-        let [count, first, second] = USUAL_WORDS;
-        reader.words_if(|words| *words == [Operation::GetAttr as u32, count, first, second])?;
+        reader.words_if(|words| *words == get)?;
         reader.finish().ok()?;
         Some(Self { sequence, object })
     }

@@ -153,8 +153,7 @@ impl Nfs4 {
         let operations = Compound::parse(arguments.clone()).map_err(|_: Error| NoReply::Garbage)?;
         let reply = ReplyWriter::begin(cx, xid, 0).ok_or(NoReply::NoMemory)?;
         let compound = CompoundState {
-            kept: None,
-            replay_log: self.replay_log::<S>(),
+            replay_log: self.spare_logs.pop().unwrap_or_default(),
             recall_until: None,
             requester: Some(Requester::of(source)),
             source,
@@ -187,14 +186,14 @@ impl Nfs4 {
         let end = context.run(operations);
         Ok(context.conclude_run(end))
     }
+}
 
-    /// A replay log for operations of a compound, in a store whose calls may wait.
-    fn replay_log<S: Store>(&mut self) -> ReplayLog {
-        if S::MAY_WAIT {
-            ReplayLog::in_memory_of(self.replay_logs.pop().unwrap_or_default())
-        } else {
-            ReplayLog::default()
-        }
+impl Nfs4 {
+    /// Keeps the replay log of a compound that is over, for another one.
+    #[inline]
+    fn keep_log(&mut self, mut log: Box<ReplayLog>) {
+        log.reset();
+        self.spare_logs.push(log);
     }
 }
 
@@ -241,16 +240,16 @@ impl<S: Store> CompoundContext<'_, '_, S> {
             let before = self.compound.reply.len();
             let place = S::MAY_WAIT.then_some(self.compound.place);
             self.begin_at_home(self.compound.progress.count);
-            let (operation, mut done) = match (next, flow) {
-                (Err(OperationFault { operation, status }), _) => {
-                    (operation, Err(OpExit::Fail(status)))
+            let (operation, mut done) = match &next {
+                Err(OperationFault { operation, status }) => {
+                    (*operation, Err(OpExit::Fail(*status)))
                 }
-                (Ok(request), SequenceOutcome::NotKept) => {
+                Ok(request) if flow == SequenceOutcome::NotKept => {
                     (Some(request.operation()), Err(Status4::RetryUncachedRep.into()))
                 }
-                (Ok(request), _) => {
+                Ok(request) => {
                     let operation = request.operation();
-                    (Some(operation), self.step(&request, operation, &step, &mut flow))
+                    (Some(operation), self.step(request, operation, &step, &mut flow))
                 }
             };
             match flow {
@@ -317,9 +316,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         if end == RunEnd::NeedsHome {
             let begun = self.begun();
             self.take_back(self.compound.progress.count);
-            if S::MAY_WAIT {
-                self.nfs4.replay_logs.push(self.compound.replay_log.into_memory());
-            }
+            self.nfs4.keep_log(self.compound.replay_log);
             return CompoundOutcome::NeedsHome(begun);
         }
         let held = match end {
@@ -338,8 +335,8 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         }
         if S::MAY_WAIT {
             self.drop_pin();
-            self.nfs4.replay_logs.push(self.compound.replay_log.into_memory());
         }
+        self.nfs4.keep_log(self.compound.replay_log);
         match (end, held) {
             (RunEnd::Over, None) if is_kept && is_own => {
                 let (cx, lists) = (&*self.cx, &self.nfs4.item_lists);

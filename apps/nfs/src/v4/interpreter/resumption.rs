@@ -86,7 +86,7 @@ impl Nfs4 {
         }
         compound.replay_log.restart();
         let requester = compound.requester;
-        let Some(arguments) = compound.kept.clone() else {
+        let Some(arguments) = compound.replay_log.kept.clone() else {
             debug_assert!(false, "arguments are kept before an operation waits");
             return (requester, CompoundOutcome::Silent);
         };

@@ -74,7 +74,7 @@ impl SuspendedCompound {
 
     /// Medium and large buffers of its arguments.
     fn buffers(&self) -> [usize; 2] {
-        self.state.kept.as_ref().map_or([0; 2], SavedArguments::buffers)
+        self.state.replay_log.kept.as_ref().map_or([0; 2], SavedArguments::buffers)
     }
 }
 
@@ -344,7 +344,10 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         let event =
             self.compound.replay_log.take_event().expect("an operation waits for something");
         debug_assert!(self.compound.slot.is_some(), "only a compound with a slot waits");
-        debug_assert!(self.compound.kept.is_some(), "arguments are kept before it waits");
+        debug_assert!(
+            self.compound.replay_log.kept.is_some(),
+            "arguments are kept before it waits"
+        );
         self.nfs4.tally.suspensions += u64::from(!matches!(event, WaitFor::Turn));
         self.compound.replay_log.changes.begin(&mut self.nfs4.changes);
         let id = self.nfs4.suspended.put(SuspendedCompound {

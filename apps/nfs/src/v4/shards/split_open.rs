@@ -99,7 +99,8 @@ impl SuspendedCompound {
     /// The letter with the home's part, from a shard.
     fn letter(&self, event: HomeCall, unread: &Unread, source: CallSource) -> ForwardedCompound {
         let HomeCall { part, file, is_pinned, .. } = event;
-        let CompoundState { reply, principal, request_len, caller, kept, .. } = &self.state;
+        let CompoundState { reply, principal, request_len, caller, replay_log, .. } = &self.state;
+        let kept = &replay_log.kept;
         let facts =
             CallFacts { xid: reply.xid(), principal: *principal, request_len: *request_len };
         let pieces = kept.as_ref().expect("a compound that waits keeps its arguments").pieces();

@@ -84,14 +84,15 @@ macro_rules! operations {
 
         impl<'a> $request<'a> {
             /// Takes the arguments of an operation that is served.
+            #[inline(always)]
             pub fn parse(
                 operation: $operation,
                 reader: &mut Reader<'a>,
-            ) -> Option<Result<Self, Error>> {
-                Some(match operation {
+            ) -> Result<Self, Error> {
+                match operation {
                     $($operation::$name => Codec::parse(reader).map(Self::$name),)+
-                    $($operation::$not)|+ => return None,
-                })
+                    $($operation::$not)|+ => Err(Error::BadValue),
+                }
             }
 
             /// The operation.
@@ -155,7 +156,13 @@ macro_rules! operations {
                 // RFC 8881 §15.1.3.4 [8881-10]: each minor version has its own operations
                 $operation::new(number).filter(|found| found.minor_version() <= minor_version)
             }
-            fn parse(number: $operation, reader: &mut Reader<'a>) -> Option<Result<Self, Error>> {
+            #[inline]
+            fn is_served(number: $operation) -> bool {
+                number.is_served()
+            }
+
+            #[inline(always)]
+            fn parse(number: $operation, reader: &mut Reader<'a>) -> Result<Self, Error> {
                 $request::parse(number, reader)
             }
         }
