@@ -3,8 +3,9 @@
 //!
 //! Usage: `stag-counts-nfs SUBJECT CALLS`: CALLS calls. What one side costs is what its loop costs,
 //! passes that find nothing included. SUBJECT is one of:
-//! - `iwarp|shm-trusted/read-4k|getattr/server|client`: READ or GETATTR of version 3 on the memory
-//!   store, 32 at a time;
+//! - `iwarp|shm-trusted/read-4k|write-4k|getattr[-chunk]/server|client`: READ, WRITE or GETATTR of
+//!   version 3 on the memory store, 32 at a time; with `-chunk` both ends take messages of 4 KiB,
+//!   as Linux does, so that payload is in chunks;
 //! - `iwarp|shm-trusted/getattr|read-64k/nfs3|nfs4`: the server's side of one question by either
 //!   version of NFS, 32 at a time;
 //! - `load-iwarp|load-shm[/DEPTH]`: the generator's side of NULL, DEPTH at a time (1 when it is not
@@ -17,7 +18,7 @@ use stag_bench::{
     ends,
     loaded::{CountedSide, LoadEnds},
 };
-use stag_engine::{Config, Shard, clock::Clock};
+use stag_engine::{Config, Shard, clock::Clock, config::INLINE_LEN};
 use stag_iwarp::{Iwarp, IwarpConfig};
 use stag_load::{Load, LoadFiles, LoadPlan, Workload};
 use stag_nfs::Gateway;
@@ -74,20 +75,39 @@ fn count_subject(subject: &str, calls: u64) -> io::Result<()> {
         return versions::count(fabric, question, calls);
     }
     let (workload, side) = question.split_once('/').unwrap_or((question, ""));
+    let (workload, receive_len) = match workload.strip_suffix("-chunk") {
+        Some(workload) => (workload, Config::default().receive_len),
+        None => (workload, INLINE_LEN),
+    };
     let workload = match workload {
         "read-4k" => Some(Workload::Read),
+        "write-4k" => Some(Workload::Write),
         "getattr" => Some(Workload::GetAttr),
         _ => None,
     };
     match (workload, side.parse()) {
-        (Some(workload), Ok(side)) => count(fabric, workload, side, calls),
+        (Some(workload), Ok(side)) => {
+            count(fabric, &CountedCalls { workload, receive_len, side, calls })
+        }
         _ => Err(io::Error::other(format!("{subject:?} is nothing that is counted"))),
     }
 }
 
-fn count(fabric: &str, workload: Workload, side: CountedSide, calls: u64) -> io::Result<()> {
+/// Calls of which one side is counted.
+#[derive(Clone, Copy, Debug)]
+struct CountedCalls {
+    workload: Workload,
+    /// Octets of the longest message that both ends take.
+    receive_len: usize,
+    side: CountedSide,
+    calls: u64,
+}
+
+fn count(fabric: &str, counted: &CountedCalls) -> io::Result<()> {
+    let CountedCalls { workload, receive_len, side, calls } = *counted;
     let clock = Clock::start();
-    let stored = stored(workload, fabric == "shm-trusted")?;
+    let mut stored = stored(workload, fabric == "shm-trusted")?;
+    stored.plan.receive_len = receive_len;
     match fabric {
         "iwarp" => {
             let provider = |limits| Iwarp::new(IwarpConfig::new(limits, KEY, clock.now()));
@@ -142,7 +162,9 @@ fn connect<P: Provider>(
         inbound: 512,
         peers: 16,
         outbound: 64,
-        slots: [1024, 32, 16],
+        // A quarter of the large buffers bounds the chunks that a peer has pulled at a time.
+        slots: [1024, 32, 4 * DEPTH],
+        receive_len: plan.receive_len,
         ..Config::default()
     };
     let pool = store.pool().cloned();
