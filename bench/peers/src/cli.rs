@@ -7,7 +7,7 @@ use crate::{
     goals::GOALS,
     host::{self, HostDescription},
     minimal,
-    ours::{ends::EndSettings, shards::WorkingCores, sink},
+    ours::{callers::Callers, ends::EndSettings, shards::WorkingCores, sink},
     results::{GoalVerdict, ResultLine, Results, amount, figure},
     rivals::named::{self, NamedRival},
     site::{self, MeasuringSite},
@@ -163,6 +163,17 @@ enum ProcessPart {
         #[command(flatten)]
         width: Width,
     },
+    /// Call NULL by a client of the library, and print the calls per second
+    #[command(hide = true)]
+    Caller {
+        #[command(flatten)]
+        callers: Callers,
+        #[command(flatten)]
+        width: Width,
+        /// Wait instead, and print the hundredths of a core
+        #[arg(long)]
+        idle: bool,
+    },
     /// Make calls that nothing answers but a loop, and print the calls per second
     #[command(hide = true)]
     Sink(Width),
@@ -230,6 +241,15 @@ pub fn run(cli: PeersCli) -> Result<(), PeersError> {
         ProcessPart::Answer(ends) => ends.answer(),
         ProcessPart::Call(ends) => ends.call(),
         ProcessPart::Pull { ends, width } => print(ends.pull(PULLED, width.depth, width.seconds)),
+        ProcessPart::Caller { callers, idle: true, .. } => {
+            return callers
+                .idle()
+                .map(|figure| println!("{figure:.3}"))
+                .map_err(|error| PeersError::Failure(error.to_string()));
+        }
+        ProcessPart::Caller { callers, width, .. } => {
+            print(callers.rate(width.depth, width.seconds))
+        }
         ProcessPart::Shards(cores) => print(cores.rate()),
         ProcessPart::Sink(width) => print(sink::rate(width.depth, width.seconds)),
     };

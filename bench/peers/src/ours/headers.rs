@@ -102,7 +102,7 @@ impl Contender for HeaderTime {
 #[derive(Clone, Debug)]
 pub struct Instructions {
     /// As the program takes it.
-    subject: &'static str,
+    subject: String,
     /// Number of repetitions: enough that work done once does not weigh.
     times: u64,
     /// The counting program, and where it is once started.
@@ -112,13 +112,13 @@ pub struct Instructions {
 
 impl Instructions {
     /// Counts this subject of `stag-counts`, done `times` times.
-    pub fn new(subject: &'static str, times: u64) -> Self {
+    pub fn new(subject: &str, times: u64) -> Self {
         Self::by("stag-counts", subject, times)
     }
 
     /// Of a subject of the counting program of this name.
-    pub fn by(name: &'static str, subject: &'static str, times: u64) -> Self {
-        Self { subject, times, name, program: PathBuf::new() }
+    pub fn by(name: &'static str, subject: &str, times: u64) -> Self {
+        Self { subject: subject.to_owned(), times, name, program: PathBuf::new() }
     }
 }
 
@@ -130,7 +130,7 @@ impl Contender for Instructions {
     fn commands(&self) -> Vec<String> {
         vec![format!(
             "{} (exact; also cargo test -p stag-bench --test costs instructions)",
-            callgrind::shown(self.name, self.subject, self.times)
+            callgrind::shown(self.name, &self.subject, self.times)
         )]
     }
 
@@ -141,6 +141,6 @@ impl Contender for Instructions {
     }
 
     fn measure(&mut self, _site: &MeasuringSite) -> Result<Reading, String> {
-        callgrind::count(&self.program, self.subject, self.times).map(Reading::counted)
+        callgrind::count(&self.program, &self.subject, self.times).map(Reading::counted)
     }
 }
