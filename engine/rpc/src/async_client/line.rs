@@ -23,8 +23,6 @@ use std::{
 pub(super) struct OrderLine {
     orders: Mutex<OrderList>,
     slots: Mutex<FreeSlots>,
-    /// Nothing runs the passes of a local client any more: its callers have to poll.
-    has_lost_runner: Mutex<bool>,
     /// Wakes the client's thread; none without one.
     waker: Option<Waker>,
 }
@@ -41,17 +39,18 @@ struct OrderList {
     list: Vec<SlotOrder>,
     /// The client's thread has ended.
     is_closed: bool,
+    /// Nothing runs the passes of a local client any more: its callers have to poll.
+    has_lost_runner: bool,
 }
 
 impl OrderLine {
     pub(super) fn new(waker: Option<Waker>) -> Self {
-        let has_lost_runner = Mutex::default();
-        Self { orders: Mutex::default(), slots: Mutex::default(), has_lost_runner, waker }
+        Self { orders: Mutex::default(), slots: Mutex::default(), waker }
     }
 
     /// Has all callers woken by the next pass.
     pub(super) fn lose_runner(&self) {
-        *lock(&self.has_lost_runner) = true;
+        lock(&self.orders).has_lost_runner = true;
     }
 
     /// An unused slot; a new one if there is none.
@@ -238,7 +237,11 @@ impl CallEnds for OrderTaker {
 
     fn on_pass_end(&mut self, cx: &mut Cx<'_>) {
         let mut orders = mem::take(&mut self.taken);
-        mem::swap(&mut lock(&self.line.orders).list, &mut orders);
+        let has_lost_runner = {
+            let mut line = lock(&self.line.orders);
+            mem::swap(&mut line.list, &mut orders);
+            mem::take(&mut line.has_lost_runner)
+        };
         let mut behind_cancel = false;
         for order in orders.drain(..) {
             match order {
@@ -254,7 +257,7 @@ impl CallEnds for OrderTaker {
             }
         }
         self.taken = orders;
-        if mem::take(&mut *lock(&self.line.has_lost_runner)) {
+        if has_lost_runner {
             let waits = self.calls.iter().flatten();
             self.woken.extend(waits.filter_map(|(_, call)| call.state().waker.take()));
         }
