@@ -74,7 +74,7 @@ pub const GOALS: [Goal; 27] = [
     ("G7", "the same, against NFS-Ganesha with the same client", rows::small_reads),
     ("G8", "transport headers written and read, against memcpy; instructions", headers),
     ("G9", "instructions of a NULL call, both sides", call),
-    ("G9r", "instructions of READ and WRITE of 4 KiB, 32 under way", small_items),
+    ("G9r", "instructions of READ and WRITE of 4 KiB, 32 outstanding", small_items),
     ("G9v", "instructions of a NULL call by version 2, against version 1", version_2),
     ("G10", "NULL round trip among 10,000 connections, against one connection", many),
     ("G11", "memory of a server for each idle connection", idle_memory),

@@ -23,8 +23,8 @@ pub struct PullChunk {
 }
 
 impl PullChunk {
-    /// The RPC message in pieces: this chunk, the only one of its call, inside or behind the inline
-    /// payload. The same as [`Pull::assemble`].
+    /// The RPC message in pieces: this chunk, the only one of its call, inside the inline payload
+    /// or at its end. The same as [`Pull::assemble`].
     ///
     /// # Panics
     /// When `octets` or `base` have other lengths than were planned: that is a bug of ours.
