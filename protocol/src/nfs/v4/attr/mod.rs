@@ -1,7 +1,9 @@
 //! Attributes of files and file systems (RFC 8881 §5, RFC 7862 §12, RFC 8276 §8.1).
 
+mod stat;
 mod table;
 
+pub use stat::{STAT_WORDS, StatValues};
 pub use table::{Attribute, AttributeValues};
 
 use super::forms::{numbers, record, union};
@@ -10,7 +12,9 @@ use crate::xdr::{Codec, Error, NoRoom, Reader, Writer};
 
 /// Attributes that the Linux client requests in a stat(), in each GETATTR and after each LOOKUP.
 /// Every object has a value of each.
-pub const STAT_ATTRIBUTES: Bitmap = Bitmap::of_attributes(&[
+pub const STAT_ATTRIBUTES: Bitmap = Bitmap::of_attributes(STAT_LIST);
+
+const STAT_LIST: &[Attribute] = &[
     Attribute::Type,
     Attribute::Change,
     Attribute::Size,
@@ -26,7 +30,17 @@ pub const STAT_ATTRIBUTES: Bitmap = Bitmap::of_attributes(&[
     Attribute::TimeMetadata,
     Attribute::TimeModify,
     Attribute::MountedOnFileid,
-]);
+];
+
+/// Octets of the longest `fattr4` of [`STAT_ATTRIBUTES`]: bitmap, length and values.
+const STAT_LEN_MAX: usize = {
+    let (mut len, mut rest) = (4 + 2 * 4 + 4, STAT_LIST);
+    while let [first, others @ ..] = rest {
+        len += first.len_max();
+        rest = others;
+    }
+    len
+};
 
 /// Use that an attribute allows (RFC 8881 §5.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,6 +172,10 @@ pub fn check_comparable(mask: &Bitmap, supported: &Bitmap) -> Result<(), Status4
 
 /// Octets of the longest values of these attributes, with mask and length.
 pub fn attributes_len_max(mask: &Bitmap) -> usize {
+    // Nearly every call asks for exactly these.
+    if *mask == STAT_ATTRIBUTES {
+        return STAT_LEN_MAX;
+    }
     let values = known(mask).map(Attribute::len_max);
     values.fold(mask.wire_len().saturating_add(4), usize::saturating_add)
 }
@@ -231,5 +249,18 @@ record! {
         claim: Bitmap,
         /// Modes of creating.
         create_mode: Bitmap,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_attributes_of_a_stat_are_the_sum_of_each() {
+        let all = STAT_ATTRIBUTES.numbers().chain([Attribute::AclSupport as u32]);
+        let more = Bitmap::of(all);
+        let alone = Attribute::AclSupport.len_max();
+        assert_eq!(attributes_len_max(&STAT_ATTRIBUTES) + alone, attributes_len_max(&more));
     }
 }
