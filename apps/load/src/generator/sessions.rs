@@ -5,14 +5,18 @@
 //! call is a slot of its connection's session.
 
 use super::{ASKED_OF_SESSION, Generator};
-use crate::workload::{Maker, SessionPlace, opening, put, succeeded};
+use crate::workload::{MINOR_VERSION, Maker, OTHER, SessionPlace, opening};
 use stag_client::{Error, create_session, exchange_id};
 use stag_engine::{Cx, PeerId, Token};
 use stag_protocol::{
-    nfs::v4::{
-        Answer, Close4Args, CompoundReply, Request, SequenceArgs, SessionId, Stateid, Status4,
+    nfs::{
+        v3::FileHandle,
+        v4::{
+            Answer, AnswerSet as _, Close4Args, CompoundHead, CompoundReply, Request, SequenceArgs,
+            SessionId, Stateid, Status4, Text,
+        },
     },
-    xdr::Reader,
+    xdr::{Codec as _, NoRoom, Reader, Writer},
 };
 use stag_rpc::accepted;
 
@@ -163,7 +167,6 @@ impl LoadSession {
     }
 }
 
-const OTHER: Error = Error::Nonsense("the results are those of other operations");
 const FEW_SLOTS: Error =
     Error::Nonsense("the server gives a session fewer slots than --depth: give a lower one");
 
@@ -221,7 +224,7 @@ impl Sessions {
         let mut send = |requests: &[Request<'_>]| {
             let call = maker.compound_call(RESULTS_LEN_MAX);
             maker
-                .short_compound(cx, peer, ASKED_OF_SESSION, call, requests)
+                .short_compound(cx, peer, ASKED_OF_SESSION, call, |writer| emit(writer, requests))
                 .ok_or(Error::NoMemory)?;
             if let [Request::Sequence(_), ..] = requests {
                 self.begin(first);
@@ -260,6 +263,27 @@ impl Sessions {
             _ => Ok(false),
         }
     }
+}
+
+/// The next result, of an operation that succeeded.
+fn succeeded<'a>(reply: &mut CompoundReply<'a>) -> Result<Answer<'a>, Error> {
+    let answer = reply.next().ok_or(OTHER)?.map_err(Error::Garbled)?;
+    match answer.status() {
+        Status4::Ok => Ok(answer),
+        status => Err(Error::Nfs4(status)),
+    }
+}
+
+/// PUTFH of a handle.
+fn put(handle: &FileHandle) -> Request<'_> {
+    Request::PutFh(Text(handle.octets()))
+}
+
+/// Writes a COMPOUND without a tag.
+fn emit(writer: &mut Writer<'_>, requests: &[Request<'_>]) -> Result<(), NoRoom> {
+    let operations = u32::try_from(requests.len()).unwrap_or(u32::MAX);
+    CompoundHead { tag: Text(b""), minor_version: MINOR_VERSION, operations }.emit(writer)?;
+    requests.iter().try_for_each(|request| request.emit(writer))
 }
 
 /// True if no later call of the session can succeed.

@@ -12,7 +12,7 @@ mod template;
 pub(crate) use ask::Ask;
 pub use check::CORRUPT;
 pub(crate) use check::stages;
-pub(crate) use compound::{SessionPlace, opening, put, succeeded};
+pub(crate) use compound::{MINOR_VERSION, OTHER, SessionPlace, opening};
 pub(crate) use maker::Maker;
 
 use serde::{Deserialize, Serialize};
