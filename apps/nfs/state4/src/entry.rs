@@ -17,7 +17,7 @@ pub struct ClientKey(pub(crate) Key);
 pub struct StateKey(pub(crate) Key);
 
 /// The identity of a file, chosen by the caller: the same for all names and filehandles of a file,
-/// and different for every other file.
+/// and different for every other file. A hash, so that the values of many files are spread evenly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub u128);
 

@@ -21,6 +21,7 @@ mod delegation;
 mod entry;
 mod expired;
 mod fact_changes;
+mod hashes;
 mod hosts;
 mod lease;
 mod limits;

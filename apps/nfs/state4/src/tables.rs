@@ -7,6 +7,7 @@ use crate::{
     entry::{ClientEntry, FileEntry, LockOwner, StateEntry, StateKind},
     expired::ExpiredClients,
     fact_changes::Watch,
+    hashes::{OwnerHashes, Spread},
     hosts::HostEntry,
     recent::RecentRecalls,
     recovery::Recovery,
@@ -15,7 +16,6 @@ use crate::{
 use stag_pools::table::{Key, Table};
 use stag_protocol::nfs::v4::{Stateid, Status4, state::LockRange};
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 /// The state that clients have at one shard.
@@ -34,15 +34,15 @@ pub struct StateTables {
     pub(crate) expired: ExpiredClients,
     pub(crate) states: Table<StateEntry>,
     pub(crate) files: Table<FileEntry>,
-    by_id: HashMap<FileId, Key>,
+    by_id: HashMap<FileId, Key, Spread>,
     /// Opens by the hash of client, file and open-owner.
-    by_owner: HashMap<u128, Key>,
+    by_owner: HashMap<u128, Key, Spread>,
     pub(crate) lock_owners: Table<LockOwner>,
     /// Lock-owners by the hash of client, file and name.
-    pub(crate) by_lock_owner: HashMap<u128, Key>,
+    pub(crate) by_lock_owner: HashMap<u128, Key, Spread>,
     /// Lock states by open and number of the lock-owner.
     pub(crate) by_open: HashMap<(Key, u64), Key>,
-    hashers: [RandomState; 2],
+    owner_hashes: OwnerHashes,
     pub(crate) work: WorkQueue,
     pub(crate) recovery: Recovery,
     /// Milliseconds of a lease.
@@ -95,6 +95,7 @@ impl StateTables {
     /// server: stateids of another epoch are invalid. `lease` is in milliseconds.
     pub fn new(home: u8, epoch: u16, lease: u64, limits: StateLimits) -> Self {
         assert!(limits.states() <= StateName::PLACES, "a stateid names any place");
+        let files = limits.opens + limits.delegations;
         Self {
             home,
             epoch,
@@ -105,12 +106,12 @@ impl StateTables {
             expired: ExpiredClients::default(),
             states: Table::sparse(limits.states()),
             files: Table::sparse(limits.files()),
-            by_id: HashMap::with_capacity(limits.opens + limits.delegations),
-            by_owner: HashMap::with_capacity(limits.opens),
+            by_id: HashMap::with_capacity_and_hasher(files, Spread::new()),
+            by_owner: HashMap::with_capacity_and_hasher(limits.opens, Spread::new()),
             lock_owners: Table::sparse(limits.lock_states),
-            by_lock_owner: HashMap::new(),
+            by_lock_owner: HashMap::with_hasher(Spread::new()),
             by_open: HashMap::new(),
-            hashers: [RandomState::new(), RandomState::new()],
+            owner_hashes: OwnerHashes::new(),
             work: WorkQueue::default(),
             recovery: Recovery::none(),
             lease,
@@ -216,11 +217,9 @@ impl StateTables {
         self.swept.pop()
     }
 
-    /// The index key of an open-owner's open, or of a lock-owner. The two hashes are secret and
-    /// have 128 bits together, so that no two keys are the same.
+    /// The index key of an open-owner's open, or of a lock-owner.
     pub(crate) fn owner_hash(&self, client: Key, file: FileId, owner: &[u8]) -> u128 {
-        let [high, low] = self.hashers.each_ref().map(|one| one.hash_one((client, file, owner)));
-        u128::from(high) << 64 | u128::from(low)
+        self.owner_hashes.of(client, file.0, owner)
     }
 
     /// The open that an open-owner has of a file.

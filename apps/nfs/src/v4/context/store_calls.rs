@@ -6,12 +6,12 @@ use stag_protocol::nfs::{
     v4::{Stateid, Status4},
 };
 
-use super::{CompoundContext, OpResult, state_calls::file_id, waiting::Answerer};
+use super::{CompoundContext, OpResult, waiting::Answerer};
 use stag_nfs_store::{
     Lender, Listed, ListingStart, Own, Procedures as _, Procedures4 as _, ReadDone, ReadSpan,
     ReadlinkDone, Store, StoreAnswer, StoreOutcome, StoreRequest, Visitor, procedure_types::*,
 };
-use stag_nfs4_state::IoAccess;
+use stag_nfs4_state::{FileId, IoAccess};
 use stag_pools::Extent;
 
 /// Asks the replay log or the store, and notes an immediate answer of the store: all of it, or of
@@ -185,9 +185,9 @@ impl<S: Store> CompoundContext<'_, '_, S> {
 impl<S: Store> CompoundContext<'_, '_, S> {
     /// Keeps a file after its last name is removed, as long as a client has state of it. If that is
     /// not possible, it goes with its last name.
-    pub(in crate::v4) fn keep_file(&mut self, file: &FileHandle) {
+    pub(in crate::v4) fn keep_file(&mut self, file: &FileHandle, id: FileId) {
         let is_pinned = self.compound.replay_log.pinned.take_if(|pinned| pinned == file).is_some();
-        match (self.nfs4.state.has_file(file_id(file)), is_pinned) {
+        match (self.nfs4.state.has_file(id), is_pinned) {
             (true, true) => return self.store.unpin(file),
             (true, false) | (false, true) => return,
             (false, false) => {}

@@ -19,7 +19,7 @@ use crate::v4::{
 };
 use stag_nfs_store::Store;
 use stag_nfs4_state::{
-    Claim, DelegationOffer, DelegationOutcome, DelegationPolicy, FileRef, GivenDelegation,
+    Claim, DelegationOffer, DelegationOutcome, DelegationPolicy, FileId, FileRef, GivenDelegation,
     GrantingCall, OpenRequest, Opened,
 };
 
@@ -40,7 +40,7 @@ pub(super) fn open<S: Store>(
     context.compound.replay_log.has_effect |= S::MAY_WAIT && file.is_new;
     let id = file_id(&file.handle);
     let is_changing = S::MAY_WAIT && context.nfs4.changes.may_touch(id, since);
-    let offer = offer(context, &file, args, is_changing || !is_current)?;
+    let offer = offer(context, args, id, file.attributes.fsid, is_changing || !is_current)?;
     let request = OpenRequest {
         client: context.client_key()?,
         file: FileRef { id, handle: file.handle.octets() },
@@ -76,16 +76,17 @@ fn begin<S: Store>(
     Ok(claim)
 }
 
-/// The delegation that the client may get, once other shards know of the OPEN as far as they have
-/// to. `is_changing` is true if another call may be changing the file.
+/// The delegation that this OPEN may be granted, for a file of this file system. Other shards are
+/// notified first, as far as it requires. `is_changing` is true if another call may be changing the
+/// file.
 fn offer<S: Store>(
     context: &mut CompoundContext<'_, '_, S>,
-    file: &OpenedFile,
     args: &Open4Args<'_>,
+    id: FileId,
+    fsid: u64,
     is_changing: bool,
 ) -> OpResult<DelegationOffer> {
-    let id = file_id(&file.handle);
-    let mut offer = context.delegation_offer(file.attributes.fsid);
+    let mut offer = context.delegation_offer(fsid);
     let may_get_one = offer.policy != DelegationPolicy::Never && offer.has_back_channel;
     let wants = args.share_access & share::WANT_MASK;
     let may_get_one = may_get_one && wants != share::WANT_NO_DELEGATION;
@@ -104,7 +105,7 @@ fn grant<S: Store>(
     file: &OpenedFile,
     request: &OpenRequest<'_>,
 ) -> OpResult<Opened> {
-    context.keep_file(&file.handle);
+    context.keep_file(&file.handle, request.file.id);
     let opened = context.with_state(|state, now| state.open(request, now));
     if opened.is_err() && !context.nfs4.state.has_file(request.file.id) {
         context.store.unpin(&file.handle);
