@@ -49,19 +49,24 @@ pub(super) struct Decimal {
 
 impl Decimal {
     /// A number without leading zeros.
-    pub(super) fn of(mut number: u32) -> Self {
-        // From the last digit on: each moves the following ones back.
-        let (mut text, mut len) = (0_u128, 0);
-        loop {
-            text = text >> 8 | u128::from(b'0' + (number % 10) as u8) << 120;
-            len += 1;
-            number /= 10;
-            if number == 0 {
-                break;
-            }
+    pub(super) fn of(number: u32) -> Self {
+        const EIGHT_DIGITS: u32 = 100_000_000;
+        let (high, low) = (number / EIGHT_DIGITS, number % EIGHT_DIGITS);
+        let zeros = u64::from_le_bytes([b'0'; 8]);
+        let digits = eight_digits(low);
+        let mut text = u128::from(digits | zeros);
+        // The first digit is in the lowest octet.
+        let mut leading = digits.trailing_zeros() / 8;
+        let mut all = 8;
+        if high > 0 {
+            let above = eight_digits(high);
+            text = text << 64 | u128::from(above | zeros);
+            (leading, all) = (above.trailing_zeros() / 8, 16);
         }
-        let [octets @ .., _, _, _, _] = text.to_be_bytes();
-        Self { octets, len }
+        // A zero has one digit.
+        leading = leading.min(all - 1);
+        let [octets @ .., _, _, _, _] = (text >> (8 * leading)).to_le_bytes();
+        Self { octets, len: all - leading }
     }
 
     /// The digits.
@@ -103,6 +108,16 @@ impl Decimal {
         // RFC 8881 §5.9 [8881-327]: names of owners are not known, only numbers
         text.and_then(|text| text.parse().ok()).ok_or(Status4::BadOwner)
     }
+}
+
+/// The digits of a number below 10⁸, the first one in the lowest octet: parts of a word are divided
+/// at a time, by multiplication.
+const fn eight_digits(number: u32) -> u64 {
+    let fours = (number / 10_000) as u64 | ((number % 10_000) as u64) << 32;
+    let hundreds = ((fours * 10_486) >> 20) & 0x7f_0000_007f;
+    let twos = hundreds | (fours - 100 * hundreds) << 16;
+    let tens = ((twos * 103) >> 10) & 0x000f_000f_000f_000f;
+    tens | (twos - 10 * tens) << 8
 }
 
 /// The change attributes of a directory around an operation.
@@ -460,7 +475,14 @@ mod tests {
             (0, "0"),
             (7, "7"),
             (1_000, "1000"),
+            (9, "9"),
+            (10, "10"),
+            (99, "99"),
+            (100, "100"),
             (65_534, "65534"),
+            (99_999_999, "99999999"),
+            (100_000_000, "100000000"),
+            (4_000_000_000, "4000000000"),
             (10_000_000, "10000000"),
             (123_456_789, "123456789"),
             (u32::MAX, "4294967295"),
@@ -475,6 +497,9 @@ mod tests {
             writer.opaque(text.as_bytes()).unwrap();
             assert_eq!((len, octets), (writer.len(), expected));
             assert_eq!(Decimal::parse(text.as_bytes()), Ok(number));
+        }
+        for number in (0..120_000).chain((0..u32::MAX - 99_991).step_by(99_991)) {
+            assert_eq!(Decimal::of(number).text(), number.to_string().as_bytes());
         }
         for text in ["", "00", "07", "root", "1@domain", "4294967296", "-1", "+1", " 1"] {
             assert_eq!(Decimal::parse(text.as_bytes()), Err(Status4::BadOwner), "{text:?}");
