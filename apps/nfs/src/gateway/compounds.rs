@@ -4,15 +4,11 @@
 use stag_engine::{Answer, Call, Cx, Pulled};
 use stag_protocol::{
     nfs::v3::{self, Procedure},
-    rpc::{Accepted, CallHeader, ReplyHeader, Xid},
+    rpc::{Accepted, ReplyHeader, Xid},
     xdr::Reader,
 };
 
-use super::{
-    CallTarget, Gateway, NoMessage,
-    inline_reply::{conclude_short, write_header},
-    start_call::Started,
-};
+use super::{CallTarget, Gateway, NoMessage, inline_reply::write_header, start_call::Started};
 use crate::{
     pending::{
         call::{CallMemories, PendingCall},
@@ -21,13 +17,11 @@ use crate::{
     requester::{CallSource, OWN, Requester},
     v4::{
         CallFacts, CompoundCall, CompoundId, CompoundOutcome, ForwardedCompound, Nfs4, Nfs4Config,
-        Nfs4Records, NoReply, Resumption, ShardContext, ShortCompound, StoreWait, WaitFor,
-        WaitMeans, WaitResult,
+        Nfs4Records, NoReply, Resumption, ShardContext, StoreWait, WaitFor, WaitMeans, WaitResult,
     },
 };
 use stag_nfs_store::{
-    Answered, Effort, FileAttributes, Procedures as _, StartError, Status, Store, StoreCall,
-    StoreCallDone,
+    Answered, Procedures as _, StartError, Status, Store, StoreCall, StoreCallDone,
 };
 
 impl<S: Store> Gateway<S> {
@@ -121,54 +115,6 @@ impl<S: Store> Gateway<S> {
             Ok(()) => Err(write_header(cx, call.id, call.header.reply(Accepted::Success))),
             Err(_) => self.refuse(cx, call.id, call.header.reply(Accepted::GarbageArgs)),
         }
-    }
-
-    /// Answers one of the most frequent compounds in place in the send buffer. None for all others,
-    /// which the interpreter executes.
-    #[inline]
-    pub(super) fn compound_short(
-        &mut self,
-        cx: &mut Cx<'_>,
-        source: CallSource,
-        call: &Call<'_>,
-    ) -> Option<Result<Answer, NoMessage>> {
-        let nfs4 = self.nfs4.as_mut()?;
-        let short = ShortCompound::parse(call.arguments.clone())?;
-        if S::MAY_WAIT && self.store.waits(short.object(), Effort::Plain) {
-            return None;
-        }
-        let Call { id, header, .. } = call;
-        let early = match &self.arrival {
-            Some(arrival)
-                if arrival.may_look_at(short.object()) && nfs4.judges(&short, source.peer) =>
-            {
-                // The home may have kept an object that is gone here.
-                Some(Ok(self.look_at(source, header, short.object()).ok()?))
-            }
-            Some(_) => return None,
-            None => None,
-        };
-        let nfs4 = self.nfs4.as_mut()?;
-        let sequence = nfs4.begin_short(&self.store, &short, call, cx.now())?;
-        let found = early.unwrap_or_else(|| self.look_at(source, header, short.object()));
-        let nfs4 = self.nfs4.as_mut()?;
-        let written = cx.try_answer_short(*id, header.reply(Accepted::Success), |writer| {
-            nfs4.answer_short(&short, &sequence, &found, writer)
-        });
-        Some(conclude_short(cx, *id, header, written))
-    }
-
-    /// Asks the store for the attributes of an object, as the caller.
-    #[inline]
-    fn look_at(
-        &mut self,
-        source: CallSource,
-        header: &CallHeader<'_>,
-        object: &v3::FileHandle,
-    ) -> Result<FileAttributes, Status> {
-        let caller = self.caller(source, header);
-        self.store.now().act_as(&caller);
-        self.store.now().getattr(object)
     }
 
     /// Executes a compound of version 4.

@@ -20,6 +20,7 @@
 //! | `inline_reply.rs` | replies written in place |
 //! | `begin_call.rs`, `start_call.rs`, `finish_call.rs` | calls that wait, until their replies |
 //! | `compounds.rs` | NULL and COMPOUND of version 4, and the events that compounds wait for |
+//! | `short_compounds.rs` | the most frequent compounds, answered without the interpreter |
 //! | `shards.rs` | version 4 on several shards |
 //! | `peers.rs`, `connection_policy.rs` | connected peers, and the operator's rules for them |
 
@@ -46,6 +47,7 @@ mod inline_reply;
 mod mounts;
 mod peers;
 mod shards;
+mod short_compounds;
 mod start_call;
 
 use crate::{

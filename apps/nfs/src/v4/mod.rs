@@ -46,8 +46,10 @@ pub(crate) use context::changes_in_flight::ChangeScope;
 pub use context::counters::Nfs4Report;
 pub(crate) use context::replay_log::{StoreWait, WaitFor};
 pub(crate) use context::shard_context::{Placement, ShardContext};
-pub(crate) use interpreter::getattr_fast_path::ShortCompound;
 pub(crate) use interpreter::resumption::{Resumption, WaitResult};
+pub(crate) use interpreter::short_compounds::{
+    REPLY_LEN_MAX, ShortCompound, ShortHead, ShortOutcome, perform,
+};
 pub(crate) use interpreter::suspended::CompoundId;
 pub(crate) use interpreter::{CallFacts, CompoundCall, CompoundOutcome, NoReply};
 pub use recovery::grace::Nfs4Records;

@@ -14,7 +14,7 @@ use stag_protocol::{
 pub(in crate::v4) mod settable;
 mod stat_fast_path;
 
-pub(super) use stat_fast_path::{USUAL_WORDS, emit_usual};
+pub(super) use stat_fast_path::emit_usual;
 
 use super::{
     Nfs4,
@@ -259,6 +259,11 @@ const NAMES: Bitmap = Bitmap::of_attributes(&[
 ]);
 const EXTENSIONS: Bitmap =
     Bitmap::of_attributes(&[Attribute::CloneBlksize, Attribute::XattrSupport]);
+
+/// Returns true if facts about a file system are asked for.
+pub(super) fn needs_file_system(asked: &Bitmap) -> bool {
+    [&SPACE, &LIMITS, &NAMES, &EXTENSIONS].into_iter().any(|facts| asked.meets(facts))
+}
 
 impl<S: Store> CompoundContext<'_, '_, S> {
     /// Asks for the facts about an object's file system from which these attributes are derived.

@@ -2,22 +2,16 @@
 //! Every object has a value for each of them, so they are written in few steps.
 
 use stag_protocol::{
-    nfs::v4::STAT_ATTRIBUTES,
+    nfs::v4::STAT_WORDS,
     xdr::{NoRoom, Writer},
 };
 
 use super::{Decimal, kind};
 use stag_nfs_store::{FileAttributes, FileTime};
 
-/// [`STAT_ATTRIBUTES`] on the wire: the number of words, and the words.
-pub(in crate::v4) const USUAL_WORDS: [u32; 3] = {
-    let [first, second] = STAT_ATTRIBUTES.first_words();
-    [2, first, second]
-};
-
-/// Writes the [attributes of a stat()](STAT_ATTRIBUTES): their bitmap, their length, and their
-/// values in rising order (`fattr4`, RFC 8881 §3.3.7). `above` is the number of the directory entry
-/// on which the object is mounted.
+/// Writes the [attributes of a stat()](stag_protocol::nfs::v4::STAT_ATTRIBUTES): their bitmap,
+/// their length, and their values in rising order (`fattr4`, RFC 8881 §3.3.7). `above` is the
+/// number of the directory entry on which the object is mounted.
 pub(in crate::v4) fn emit_usual(
     object: &FileAttributes,
     above: u64,
@@ -30,7 +24,7 @@ pub(in crate::v4) fn emit_usual(
         + owner.wire_len()
         + group.wire_len()
         + 4 * (2 + 2 + 3 * 3 + 2);
-    let [count, first, second] = USUAL_WORDS;
+    let [count, first, second] = STAT_WORDS;
     let [change_high, change] = halves(object.change);
     let [size_high, size] = halves(object.size);
     let [fsid_high, fsid] = halves(object.fsid);

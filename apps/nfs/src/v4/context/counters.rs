@@ -30,6 +30,8 @@ pub struct Nfs4Report {
     pub suspensions: u64,
     /// Compounds that were sent again over another connection while they waited.
     pub joined: u64,
+    /// Compounds that were answered without the interpreter.
+    pub short: u64,
     /// Callbacks sent, including those sent again.
     pub callbacks: u64,
     /// Callbacks without an answer, or answered by a failure.
@@ -82,6 +84,7 @@ pub(in crate::v4) struct Tally {
     pub(in crate::v4) replayed: u64,
     pub(in crate::v4) suspensions: u64,
     pub(in crate::v4) joined: u64,
+    pub(in crate::v4) short: u64,
     pub(in crate::v4) name_conflicts: u64,
     pub(in crate::v4) unpinned: u64,
 }
@@ -96,6 +99,7 @@ impl Default for Tally {
             replayed: 0,
             suspensions: 0,
             joined: 0,
+            short: 0,
             name_conflicts: 0,
             unpinned: 0,
         }
@@ -138,6 +142,7 @@ impl Tally {
             replayed: self.replayed,
             suspensions: self.suspensions,
             joined: self.joined,
+            short: self.short,
             name_conflicts: self.name_conflicts,
             unpinned: self.unpinned,
             ..Nfs4Report::default()

@@ -7,11 +7,11 @@
 //! | [`sequence`] | SEQUENCE: a new request, a retry, or one begun by another shard |
 //! | [`suspended`] | the table of suspended compounds |
 //! | [`resumption`] | resumes them; a retry takes the place of the former caller |
-//! | [`getattr_fast_path`] | the most frequent compounds, answered without the interpreter |
+//! | [`short_compounds`] | the most frequent compounds, answered without the interpreter |
 
-pub(in crate::v4) mod getattr_fast_path;
 pub(in crate::v4) mod resumption;
 mod sequence;
+pub(in crate::v4) mod short_compounds;
 pub(in crate::v4) mod suspended;
 
 use crate::{

@@ -74,10 +74,15 @@ pub(super) fn not_a_directory<S: Store>(
     context: &mut CompoundContext<'_, '_, S>,
     object: &FileHandle,
 ) -> OpExit {
-    match context.getattr(object) {
+    status_of_kind(context.getattr(object).ok().map(|attributes| attributes.kind)).into()
+}
+
+/// The status of a name in an object of this kind, if it is known.
+pub(in crate::v4) const fn status_of_kind(kind: Option<FileKind>) -> Status4 {
+    match kind {
         // RFC 8881 §18.13.4 [8881-315]: a symlink is NFS4ERR_SYMLINK, other types NFS4ERR_NOTDIR
-        Ok(attributes) if attributes.kind == FileKind::Symlink => Status4::Symlink.into(),
-        _ => Status4::NotDir.into(),
+        Some(FileKind::Symlink) => Status4::Symlink,
+        _ => Status4::NotDir,
     }
 }
 

@@ -1,7 +1,7 @@
 //! The operations: each is a function that parses its arguments, executes them, and appends its
 //! results to the reply (RFC 8881 §18).
 
-mod access;
+pub(in crate::v4) mod access;
 mod backchannel_ctl;
 mod bind_connection;
 mod close;
@@ -13,12 +13,12 @@ mod exchange_id;
 mod getattr;
 mod handles;
 mod lock;
-mod lookup;
+pub(in crate::v4) mod lookup;
 mod names;
 mod open;
 mod opened_file;
 mod ranges;
-mod read;
+pub(in crate::v4) mod read;
 mod readdir;
 mod readlink;
 mod reclaim_complete;

@@ -38,16 +38,27 @@ pub(super) fn wrong_type<S: Store>(
     object: &stag_protocol::nfs::v3::FileHandle,
     stop: OpExit,
 ) -> OpExit {
-    if stop != OpExit::Fail(Status4::Inval) && stop != OpExit::Fail(Status4::IsDir) {
+    let OpExit::Fail(status) = stop else { return stop };
+    if !is_refined_by_kind(status) {
         return stop;
     }
     match context.getattr(object) {
-        Ok(attributes) => match attributes.kind {
-            FileKind::Regular => stop,
-            FileKind::Directory => Status4::IsDir.into(),
-            FileKind::Symlink => Status4::Symlink.into(),
-            _ => Status4::WrongType.into(),
-        },
+        Ok(attributes) => status_of_kind(attributes.kind, status).into(),
         Err(stop) => stop,
+    }
+}
+
+/// Returns true if the status to return depends on the kind of the object.
+pub(in crate::v4) const fn is_refined_by_kind(status: Status4) -> bool {
+    matches!(status, Status4::Inval | Status4::IsDir)
+}
+
+/// The status of an operation on the content of an object of this kind, which failed with `status`.
+pub(in crate::v4) const fn status_of_kind(kind: FileKind, status: Status4) -> Status4 {
+    match kind {
+        FileKind::Regular => status,
+        FileKind::Directory => Status4::IsDir,
+        FileKind::Symlink => Status4::Symlink,
+        _ => Status4::WrongType,
     }
 }

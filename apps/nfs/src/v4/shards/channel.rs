@@ -278,9 +278,14 @@ impl ArrivalEnd {
         }
     }
 
+    /// Returns true if no object has a delegation that conflicts with a look at it.
+    pub(crate) fn sees_no_delegation(&self) -> bool {
+        !self.mail.facts.may_conflict(None)
+    }
+
     /// Returns true if no delegation of an object conflicts with a look at it.
     pub(crate) fn may_look_at(&self, object: &FileHandle) -> bool {
-        !self.mail.facts.may_conflict(None) || !self.mail.facts.may_conflict(Some(file_id(object)))
+        self.sees_no_delegation() || !self.mail.facts.may_conflict(Some(file_id(object)))
     }
 
     /// Accepts loans of the sessions of this shard's connections. Returns the facts about them.

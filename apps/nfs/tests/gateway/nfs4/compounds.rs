@@ -1,8 +1,8 @@
 //! The interpreter: order, limits and malformed compounds (RFC 8881 §16.2).
 
-use super::client::{CONFIG, Client4, encode};
+use super::client::{CONFIG, Client4, encode, read_args, write_args};
 use stag_protocol::{
-    nfs::v4::*,
+    nfs::{Bulk, v4::*},
     rpc::{Accepted, Credential, Outcome, ReplyHeader},
     xdr::Reader,
 };
@@ -179,6 +179,110 @@ fn a_getattr_is_answered_by_the_same_octets_in_place_and_by_the_interpreter() {
                     assert_eq!(in_place, interpreted, "{asked:?} of {handle:?}");
                 }
             }
+        }
+    }
+}
+
+/// Attributes of a file that a WRITE of the same octets leaves as they are.
+const STEADY: [u32; 7] = [1, 4, 8, 20, 33, 36, 55];
+
+/// Operations after PUTFH as in compounds that are answered without the interpreter, and some that
+/// are nearly of that kind.
+fn short_shapes(open: Stateid) -> Vec<Vec<Request<'static>>> {
+    let (handle, attributes) = (Request::GetFh(()), Request::GetAttr(STAT_ATTRIBUTES));
+    let mut all = vec![vec![handle.clone()], vec![handle.clone(), attributes.clone()]];
+    for name in [&b"file"[..], b"link", b"dir", b"nothing", b".", b""] {
+        let lookup = Request::Lookup(Text(name));
+        all.push(vec![lookup.clone()]);
+        all.push(vec![lookup.clone(), handle.clone()]);
+        all.push(vec![lookup.clone(), attributes.clone()]);
+        all.push(vec![lookup.clone(), handle.clone(), attributes.clone()]);
+        all.push(vec![lookup, handle.clone(), Request::GetAttr(Bitmap::of([19, 20]))]);
+    }
+    for rights in [0, 1, 0x3f, 0x1ff, 0x200] {
+        let access = || Request::Access(Access4Args { rights });
+        all.push(vec![access()]);
+        all.push(vec![access(), attributes.clone()]);
+    }
+    let other = Stateid { seqid: 1, other: [5; 12] };
+    let stateids = [open, other, Stateid::ANONYMOUS, Stateid::READ_BYPASS, Stateid::CURRENT];
+    for stateid in stateids.into_iter().chain([Stateid { seqid: 9, ..open }]) {
+        for (offset, count) in [(0, 4), (1, 600), (3, 0), (9, 9), (u64::MAX, 2)] {
+            all.push(vec![read_args(stateid, offset, count)]);
+        }
+        for (offset, octets) in [(0, &b"content"[..]), (2, b""), (u64::MAX - 1, b"abc")] {
+            all.push(vec![write_args(stateid, offset, octets)]);
+            let steady = Request::GetAttr(Bitmap::of(STEADY));
+            all.push(vec![write_args(stateid, offset, octets), steady]);
+        }
+    }
+    all
+}
+
+#[test]
+fn short_compounds_are_answered_by_the_octets_of_the_interpreter() {
+    for mut client in Client4::all() {
+        let (open, file) = client.open(b"file");
+        let put = Request::PutFh(Text(&file));
+        let written = client.run(&[put, write_args(open, 0, b"content")]);
+        assert_eq!(written.status(), Status4::Ok);
+        for (name, kind) in [
+            (&b"dir"[..], CreateKind::Directory),
+            (b"link", CreateKind::Link(Bulk::Inline(b"file"))),
+        ] {
+            let attributes = RawAttributes::default();
+            let create = Create4Args { kind, name: Text(name), attributes };
+            assert_eq!(client.at_export(&[Request::Create(create)]).status(), Status4::Ok);
+        }
+        let mut handle_of = |path: &[&'static [u8]]| {
+            let steps = path.iter().map(|name| Request::Lookup(Text(name)));
+            let reply = client.at_export(&steps.chain([Request::GetFh(())]).collect::<Vec<_>>());
+            let Answer::GetFh(Ok(handle)) = reply.last() else { panic!("{reply:?}") };
+            handle.0.to_vec()
+        };
+        let (top, link) = (handle_of(&[]), handle_of(&[b"link"]));
+        for shape in short_shapes(open) {
+            for handle in [&file[..], &top, &link, b"stag", &[7; 30]] {
+                let [short, interpreted] = [false, true].map(|is_kept| {
+                    let put = Request::PutFh(Text(handle));
+                    let all = [put].into_iter().chain(shape.iter().cloned());
+                    let mut reply = client.send_next(is_kept, all).0;
+                    reply[SEQUENCE_AT..SEQUENCE_AT + 4].fill(0);
+                    reply
+                });
+                assert_eq!(short, interpreted, "{shape:?} of {handle:?}");
+            }
+        }
+        let report = client.wire.report();
+        assert!(report.data.octets_read > 0 && report.data.octets_written > 0);
+    }
+}
+
+#[test]
+fn the_compounds_that_linux_sends_most_do_without_the_interpreter() {
+    let mut client = Client4::in_memory();
+    let (open, file) = client.open(b"file");
+    let top = client.at_export(&[Request::GetFh(())]);
+    let Answer::GetFh(Ok(top)) = top.last() else { panic!("{top:?}") };
+    let attributes = || Request::GetAttr(STAT_ATTRIBUTES);
+    let consistent = || Request::GetAttr(Bitmap::of([3, 4, 52, 53]));
+    let lookup = |name| vec![Request::Lookup(Text(name)), Request::GetFh(()), attributes()];
+    let access = Request::Access(Access4Args { rights: 0x1f });
+    for (handle, shape) in [
+        (&file[..], vec![attributes()]),
+        (&file, vec![consistent()]),
+        (top.0, lookup(b"file")),
+        (top.0, lookup(b"nothing")),
+        (&file, vec![access, consistent()]),
+        (&file, vec![read_args(open, 0, 64)]),
+        (&file, vec![write_args(open, 0, b"content"), consistent()]),
+    ] {
+        for is_kept in [false, true] {
+            let before = client.wire.report().nfs4.short;
+            let put = Request::PutFh(Text(handle));
+            client.send_next(is_kept, [put].into_iter().chain(shape.clone()));
+            let more = client.wire.report().nfs4.short - before;
+            assert_eq!(more, u64::from(!is_kept), "{shape:?}");
         }
     }
 }

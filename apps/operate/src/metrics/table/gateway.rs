@@ -58,6 +58,11 @@ pub const GATEWAY: &[Metric] = &[
         "Compounds that were sent again over another connection while they waited.",
     ),
     Metric::counter(
+        "stag_nfs4_short_total",
+        "app.nfs4.short",
+        "Compounds of the most frequent kinds, which were answered in one step.",
+    ),
+    Metric::counter(
         "stag_nfs4_callbacks_total",
         "app.nfs4.callbacks",
         "Callbacks sent, those that were sent again included.",
