@@ -38,7 +38,7 @@ pub const LEN: usize = 65_536;
 const KEY: [u8; 32] = [7; 32];
 
 /// Properties of version 4.
-const NFS4: Nfs4Config = Nfs4Config {
+pub const NFS4: Nfs4Config = Nfs4Config {
     lease: Duration::from_secs(3_600),
     epoch: 1,
     identity: [1; 16],

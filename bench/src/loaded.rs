@@ -4,7 +4,7 @@ use crate::counted::measured;
 use stag_engine::{App, Shard, clock::Clock};
 use stag_load::{Load, Pace, RunSpan, To};
 use stag_verbs::{Provider, Time};
-use std::{fmt, io, str::FromStr};
+use std::{cell::RefCell, fmt, io, str::FromStr};
 
 /// Calls that are made before counting starts.
 const WARM_UP: u64 = 512;
@@ -47,7 +47,7 @@ impl<P: Provider, S: App> LoadEnds<P, S> {
     /// Connects the generator to the server, which listens at `at`.
     ///
     /// # Errors
-    /// There is no connection.
+    /// The connection, or the session of version 4, cannot be made.
     pub fn connect(
         mut server: Shard<P, S>,
         at: &P::Address,
@@ -62,6 +62,16 @@ impl<P: Provider, S: App> LoadEnds<P, S> {
                 std::thread::yield_now();
             }
         }
+        // Sessions are made in a loop that reads the clock in every turn: the server, in the same
+        // thread, runs there.
+        let server = RefCell::new(server);
+        let now = || {
+            let now = clock.now();
+            server.borrow_mut().pass(now);
+            now
+        };
+        load.begin_sessions([1; 16], now, || false).map_err(io::Error::other)?;
+        let server = server.into_inner();
         Ok(Self { server, load, clock })
     }
 

@@ -439,7 +439,29 @@ fn version_4() -> Vec<GoalRow> {
     };
     let kinds = || [GETATTR, LOOKUP, READ_4K, WRITE_4K, META].into_iter();
     let rows = |by| kinds().flat_map(move |calls| [1, 32].map(|depth| row(by, calls, depth)));
-    [way::IWARP, way::TCP].into_iter().flat_map(rows).collect()
+    let rates = [way::IWARP, way::TCP].into_iter().flat_map(rows);
+    rates.chain(version_4_instructions()).collect()
+}
+
+/// Instructions per call by version 4, against version 3, each side alone.
+fn version_4_instructions() -> impl Iterator<Item = GoalRow> {
+    let row = |(name, three, four): (&str, &str, &str), side: &str| {
+        let what = format!("{name} by version 4 ÷ 3, shm trusted, {side}, instructions");
+        let about = about("G16", &what, Count("instructions"), AtMost(1.35));
+        let [ours, theirs] = [four, three].map(|subject| {
+            let subject = format!("shm-trusted/{subject}/{side}");
+            Instructions::by("stag-counts-nfs", &subject, 1_000)
+        });
+        GoalRow { theirs: Some(Box::new(theirs)), ..GoalRow::exact(about, ours) }
+    };
+    let all = [
+        ("GETATTR", "getattr", "getattr4"),
+        ("LOOKUP", "lookup", "lookup4"),
+        ("READ of 4 KiB", "read-4k", "read4-4k"),
+        ("WRITE of 4 KiB", "write-4k", "write4-4k"),
+        ("calls about names", "names", "names4"),
+    ];
+    all.into_iter().flat_map(move |calls| ["server", "client"].map(|side| row(calls, side)))
 }
 
 /// Futures of an asynchronous client.
@@ -482,7 +504,7 @@ mod tests {
         assert_eq!(bound("4 KiB WRITEs/s, iwarp, depth 1"), Some(AtLeast(1.0)));
         assert_eq!(bound("512 B READs/s, iwarp, depth 32"), Some(AtLeast(0.9)));
         assert!(rows.iter().all(|row| row.against() == "Stag, tcp"));
-        assert_eq!((rows.len(), writes_shm().len(), version_4().len()), (10, 4, 20));
+        assert_eq!((rows.len(), writes_shm().len(), version_4().len()), (10, 4, 30));
     }
 
     #[test]

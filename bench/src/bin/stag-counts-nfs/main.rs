@@ -3,9 +3,10 @@
 //!
 //! Usage: `stag-counts-nfs SUBJECT CALLS`: CALLS calls. What one side costs is what its loop costs,
 //! passes that find nothing included. SUBJECT is one of:
-//! - `iwarp|shm-trusted/read-4k|write-4k|getattr[-chunk]/server|client`: READ, WRITE or GETATTR of
-//!   version 3 on the memory store, 32 at a time; with `-chunk` both ends take messages of 4 KiB,
-//!   as Linux does, so that payload is in chunks;
+//! - `iwarp|shm-trusted/read-4k|write-4k|getattr|lookup|names[-chunk]/server|client`: READ, WRITE,
+//!   GETATTR, LOOKUP, or CREATE, LOOKUP and REMOVE in turn, of version 3 on the memory store, 32 at
+//!   a time; with `-chunk` both ends take messages of 4 KiB, as Linux does, so that payload is in
+//!   chunks; `read4-4k`, `write4-4k`, `getattr4`, `lookup4` and `names4` are the same by version 4;
 //! - `iwarp|shm-trusted/getattr|read-64k/nfs3|nfs4`: the server's side of one question by either
 //!   version of NFS, 32 at a time;
 //! - `load-iwarp|load-shm[/DEPTH]`: the generator's side of NULL, DEPTH at a time (1 when it is not
@@ -15,12 +16,16 @@ mod load;
 mod versions;
 
 use stag_bench::{
+    compounds::NFS4,
     ends,
     loaded::{CountedSide, LoadEnds},
 };
 use stag_engine::{Config, Shard, clock::Clock, config::INLINE_LEN};
 use stag_iwarp::{Iwarp, IwarpConfig};
-use stag_load::{Load, LoadFiles, LoadPlan, Workload};
+use stag_load::{
+    Load, LoadFiles, LoadPlan, Workload,
+    workload::{NAMES, name},
+};
 use stag_nfs::Gateway;
 use stag_nfs_store::{
     Procedures as _, Store as _, WritePayload,
@@ -80,9 +85,16 @@ fn count_subject(subject: &str, calls: u64) -> io::Result<()> {
         None => (workload, INLINE_LEN),
     };
     let workload = match workload {
+        "getattr" => Some(Workload::GetAttr),
+        "lookup" => Some(Workload::Lookup),
         "read-4k" => Some(Workload::Read),
         "write-4k" => Some(Workload::Write),
-        "getattr" => Some(Workload::GetAttr),
+        "names" => Some(Workload::Meta),
+        "getattr4" => Some(Workload::GetAttr4),
+        "lookup4" => Some(Workload::Lookup4),
+        "read4-4k" => Some(Workload::Read4),
+        "write4-4k" => Some(Workload::Write4),
+        "names4" => Some(Workload::Meta4),
         _ => None,
     };
     match (workload, side.parse()) {
@@ -126,7 +138,7 @@ fn count(fabric: &str, counted: &CountedCalls) -> io::Result<()> {
     }
 }
 
-/// A store with one file of [`BLOCKS`], and the calls of it.
+/// A store with one file of [`BLOCKS`], for LOOKUP also many empty ones, and the calls of it.
 fn stored(workload: Workload, shared: bool) -> io::Result<Stored> {
     let failed = |status| io::Error::other(format!("the store says {status:?}"));
     let exports = vec![MemoryExport { name: "memory".to_owned(), copy_of: None, read_only: false }];
@@ -142,6 +154,12 @@ fn stored(workload: Workload, shared: bool) -> io::Result<Stored> {
         store
             .write(&made.handle, offset, payload, StableHow::FileSync)
             .map_err(|done| failed(done.status))?;
+    }
+    if workload.by_nfs3() == Workload::Lookup {
+        for number in 0..NAMES {
+            let created = store.create(&dir, name(number).octets(), &(&how).into());
+            created.map_err(|made| failed(made.status))?;
+        }
     }
     let mut plan = LoadPlan::new(workload, LEN, DEPTH);
     (plan.verify, plan.is_nfs) = (false, true);
@@ -168,8 +186,12 @@ fn connect<P: Provider>(
         ..Config::default()
     };
     let pool = store.pool().cloned();
+    let mut gateway = Gateway::new(store);
+    if plan.workload.is_nfs4() {
+        gateway = gateway.with_nfs4(NFS4);
+    }
     let fabric = provider(config.limits(256))?;
-    let mut server = Shard::new(fabric, Gateway::new(store), config, Box::new(|_| true))?;
+    let mut server = Shard::new(fabric, gateway, config, Box::new(|_| true))?;
     if let Some(pool) = &pool {
         server.register(pool)?;
     }
