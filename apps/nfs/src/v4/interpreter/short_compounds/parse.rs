@@ -85,7 +85,7 @@ impl<'a> ShortCompound<'a> {
 }
 
 impl<'a> ShortAction<'a> {
-    /// Parses the arguments of an operation. None for those that are not among these.
+    /// Parses the arguments of an operation. None for any other operation.
     #[inline]
     fn parse(operation: u32, minor_version: u32, reader: &mut Reader<'a>) -> Option<Self> {
         const LOOKUP: u32 = number(Operation::Lookup);
