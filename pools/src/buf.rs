@@ -12,10 +12,10 @@ use std::{
     rc::Rc,
 };
 
-/// The only owner of one slot. It derefs to its content: the octets between the head room and the
-/// spare room.
+/// The only owner of one slot, or of adjacent ones ([`Pool::take_run`](crate::Pool::take_run)). It
+/// derefs to its content: the octets between the head room and the spare room.
 ///
-/// Dropping it returns the slot to its pool.
+/// Dropping it returns what it owns to the pool.
 ///
 /// A buffer is accessed many times for each message, so it stores the address of its slot.
 pub struct Buf {
@@ -37,8 +37,9 @@ const _: () = assert!(size_of::<Option<Buf>>() == 32);
 pub struct Full;
 
 impl Buf {
-    /// Takes over a slot that was just popped from the free list, so that it has no other holder.
-    /// `address` and `capacity` are the pool's values for it.
+    /// Takes over a slot, or adjacent ones from `slot` on, that were just popped from the free
+    /// list, so that they have no other holder. `address` is the pool's value for `slot`, and
+    /// `capacity` the sum of their octets.
     #[inline]
     pub(crate) const fn adopt(
         pool: Rc<PoolInner>,
@@ -49,7 +50,7 @@ impl Buf {
         Self { pool, address, slot, capacity, start: 0, end: 0 }
     }
 
-    /// Octets the slot holds, head room and spare room included.
+    /// Octets that its slots hold, head room and spare room included.
     #[inline]
     pub const fn capacity(&self) -> usize {
         self.capacity as usize
@@ -75,10 +76,10 @@ impl Buf {
     /// Empties the buffer and leaves `head_room` octets for headers that are written later.
     ///
     /// # Panics
-    /// When the slot is shorter than `head_room`.
+    /// When the capacity is less than `head_room`.
     #[inline]
     pub fn reset(&mut self, head_room: usize) {
-        assert!(head_room <= self.capacity(), "the head room fits the slot");
+        assert!(head_room <= self.capacity(), "the head room fits the buffer");
         self.start = head_room as u32;
         self.end = head_room as u32;
     }
@@ -132,10 +133,23 @@ impl Buf {
         self.start += len.min(self.len()) as u32;
     }
 
-    /// Lets many readers share the content, which can no longer change.
+    /// Lets many readers share the content, which can no longer change. Slots of a run that have
+    /// nothing of it are freed.
     pub fn freeze(self) -> Extent {
         let (slot, address, start, end) = (self.slot, self.address, self.start, self.end);
+        if slot.is_run() {
+            return self.freeze_run();
+        }
         Extent::adopt(self.into_pool(), slot, address, start..end)
+    }
+
+    #[cold]
+    fn freeze_run(self) -> Extent {
+        let (slot, address, capacity) = (self.slot, self.address, self.capacity);
+        let content = self.start..self.end;
+        // As an extent of all slots, of which the content is a part.
+        let whole = Extent::adopt_run(self.into_pool(), slot, address, capacity);
+        whole.slice(content.start as usize..content.end as usize)
     }
 
     /// Opens the octets `span` of the content to a peer. There is no way to reach the content
@@ -186,14 +200,15 @@ impl Buf {
 
     fn slot_mut(&mut self) -> &mut [u8] {
         // SAFETY: `address` is valid for `capacity` initialised octets while `self.pool` lives, and
-        // this `Buf` is the slot's only holder; the result borrows `self` mutably.
+        // this `Buf` is the only holder of the slots they are in; the result borrows `self`
+        // mutably.
         unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr(), self.capacity()) }
     }
 
     /// The first octet of the content.
     #[inline]
     fn content(&self) -> NonNull<u8> {
-        // SAFETY: `start <= capacity`, so the result is in the slot or at its end.
+        // SAFETY: `start <= capacity`, so the result is in the buffer's slots or at their end.
         unsafe { self.address.add(self.start as usize) }
     }
 
@@ -209,9 +224,9 @@ impl Deref for Buf {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the content is in the slot, for `start <= end <= capacity`, whose octets are
-        // initialised and there while `self.pool` lives; this `Buf` is the slot's only holder, and
-        // the result borrows it, so nothing changes them meanwhile.
+        // SAFETY: the content is in the buffer's slots, for `start <= end <= capacity`, whose
+        // octets are adjacent, initialised and there while `self.pool` lives; this `Buf` is their
+        // only holder, and the result borrows it, so nothing changes them meanwhile.
         unsafe { std::slice::from_raw_parts(self.content().as_ptr(), self.content_len()) }
     }
 }
@@ -227,7 +242,10 @@ impl DerefMut for Buf {
 impl Drop for Buf {
     #[inline]
     fn drop(&mut self) {
-        self.pool.give(self.slot);
+        match self.slot.is_run() {
+            false => self.pool.give(self.slot),
+            true => self.pool.give_run(self.slot, self.capacity),
+        }
     }
 }
 

@@ -1,10 +1,12 @@
 //! Memory pools of a shard, with ownership checked by the compiler (DESIGN D2).
 //!
 //! A shard takes all of its memory once, at start: an arena cut into [`Class`]es of equal slots. A
-//! [`Buf`] owns one slot and is the only way to read or write it. Posting a `Buf` moves it to the
-//! provider. Exposing it ([`Buf::expose`]) turns it into [`Exposed`], which has no accessor, until
-//! a [`window::Windows`] table proves that its key is dead ([`window::Fenced`]). [`Buf::freeze`]
-//! turns it into an [`Extent`]: shared, immutable, counted.
+//! [`Buf`] owns one slot, or adjacent ones, and is the only way to read or write them. Posting a
+//! `Buf` moves it to the provider. Exposing it ([`Buf::expose`]) turns it into [`Exposed`], which
+//! has no accessor, until a [`window::Windows`] table proves that its key is dead
+//! ([`window::Fenced`]). [`Buf::freeze`] turns it into an [`Extent`]: shared, immutable, counted.
+//! [`Pool::take_run`] takes adjacent slots as one buffer; an extent of it holds only the slots that
+//! it has octets of.
 //!
 //! Everything here belongs to one thread: no lock, no atomic, and nothing is allocated after start.
 //! (Starts count, for the whole process, the huge pages they would have used: [`Budget::advice`].)
@@ -50,6 +52,7 @@ mod crc;
 mod extent;
 mod host;
 mod pool;
+mod runs;
 pub mod steps;
 pub mod table;
 pub mod window;
@@ -62,5 +65,6 @@ pub use copy::copy_octets;
 pub use crc::{RunningCrc, crc32c, crc32c_copied};
 pub use extent::Extent;
 pub use pool::{Pool, PoolId, PoolPlace, Writer};
+pub use runs::RUN_SLOTS;
 pub use table::Table;
 pub use window::{Access, AccessViolation, Exposed, Fenced, RemoteKey, Scope, Window, Windows};

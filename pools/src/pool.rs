@@ -4,6 +4,7 @@ use crate::{
     arena::Arena,
     budget::{Budget, Class},
     buf::Buf,
+    runs::{FreeSlots, Groups, RUN_SLOTS},
 };
 use std::{
     cell::Cell,
@@ -54,6 +55,9 @@ struct Slots {
     /// Free slots: a stack of which the first `left` places count. It has a place for each slot.
     free: Box<[Cell<u32>]>,
     left: Cell<u32>,
+    /// Free slots that are not on the stack, where slots can be taken in runs.
+    whole: Cell<u32>,
+    groups: Option<Box<Groups>>,
     /// Extents that share each slot; 0 while the slot is free or owned by one `Buf`.
     shares: Box<[Cell<u32>]>,
     /// The content of each slot, where slots are longer than [`UNMARKED_LEN`].
@@ -76,20 +80,33 @@ struct Mark {
     len: u32,
 }
 
-/// Names one slot of a pool. Exactly one `Buf`, or the extents counted in `shares`, hold each slot
-/// that is not free. One word, because every buffer stores it: its class above
-/// [`SlotId::INDEX_BITS`], its index in the class below.
+/// Names one slot of a pool, or the first of a run. Exactly one `Buf`, or the extents counted in
+/// `shares`, hold each slot that is not free. One word, because every buffer stores it: its class
+/// above [`SlotId::INDEX_BITS`], then a bit for a run, and its index in the class below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotId(u32);
 
 impl SlotId {
     const INDEX_BITS: u32 = 28;
+    /// Set if the holder has further slots, adjacent to this one.
+    const RUN: u32 = 1 << (Self::INDEX_BITS - 1);
     /// Slots that one class has at most, and classes that one pool has at most.
-    const SLOTS_MAX: u32 = 1 << Self::INDEX_BITS;
+    const SLOTS_MAX: u32 = Self::RUN;
     const CLASSES_MAX: usize = 1 << (u32::BITS - Self::INDEX_BITS);
 
     const fn new(class: usize, index: u32) -> Self {
         Self((class as u32) << Self::INDEX_BITS | index)
+    }
+
+    /// The same as the first slot of a run.
+    pub(crate) const fn of_run(self) -> Self {
+        Self(self.0 | Self::RUN)
+    }
+
+    /// Returns true if the holder has further slots.
+    #[inline]
+    pub(crate) const fn is_run(self) -> bool {
+        self.0 & Self::RUN != 0
     }
 
     const fn class(self) -> usize {
@@ -106,16 +123,29 @@ impl Pool {
     /// the core that runs this: a shard makes its pools on its own core. Fails as `mmap(2)` does,
     /// and with `InvalidInput` when the classes cannot be laid out.
     pub fn new(classes: &[Class]) -> io::Result<Self> {
-        Self::cut(classes, Arena::map)
+        Self::cut(classes, Arena::map, false)
     }
 
     /// A pool in a memory file that other processes may map read-only ([`Pool::file`]), and cannot
     /// change or truncate.
     pub fn shared(classes: &[Class]) -> io::Result<Self> {
-        Self::cut(classes, Arena::share)
+        Self::cut(classes, Arena::share, false)
     }
 
-    fn cut(classes: &[Class], map: fn(usize) -> io::Result<Arena>) -> io::Result<Self> {
+    /// A pool of which the longest slots can be taken in runs of adjacent ones
+    /// ([`take_run`](Self::take_run)); `is_shared` as [`Pool::shared`].
+    ///
+    /// # Errors
+    /// As [`Pool::new`].
+    pub fn with_runs(classes: &[Class], is_shared: bool) -> io::Result<Self> {
+        Self::cut(classes, if is_shared { Arena::share } else { Arena::map }, true)
+    }
+
+    fn cut(
+        classes: &[Class],
+        map: fn(usize) -> io::Result<Arena>,
+        has_runs: bool,
+    ) -> io::Result<Self> {
         let invalid =
             || io::Error::new(io::ErrorKind::InvalidInput, "a pool cannot have these classes");
         let mut classes = classes.to_vec();
@@ -134,7 +164,9 @@ impl Pool {
                 .and_then(|len| base.checked_add(len))
                 .ok_or_else(invalid)?;
         }
-        if laid_out.is_empty() || laid_out.len() > SlotId::CLASSES_MAX {
+        let longest = laid_out.last().map_or(0, |(slot_len, ..)| *slot_len);
+        let has_long_runs = has_runs && u32::try_from(longest.saturating_mul(RUN_SLOTS)).is_err();
+        if laid_out.is_empty() || laid_out.len() > SlotId::CLASSES_MAX || has_long_runs {
             return Err(invalid());
         }
         let arena = map(base)?;
@@ -147,12 +179,17 @@ impl Pool {
             // The stack starts with slot 0 on top: low slots are used first and stay in the cache.
             free: (0..count).rev().map(Cell::new).collect(),
             left: Cell::new(count),
+            whole: Cell::new(0),
+            groups: None,
             shares: (0..count).map(|_| Cell::new(0)).collect(),
             marks: (0..if slot_len > UNMARKED_LEN { count } else { 0 })
                 .map(|_| Cell::default())
                 .collect(),
         });
-        let classes = slots.collect();
+        let mut classes: Box<[Slots]> = slots.collect();
+        if has_runs && let Some(longest) = classes.last_mut() {
+            longest.group();
+        }
         Ok(Self(Rc::new(PoolInner { id, arena, classes })))
     }
 
@@ -191,25 +228,42 @@ impl Pool {
         None
     }
 
+    /// An empty buffer for `len` octets in adjacent slots of the longest class: more than half as
+    /// many as [`RUN_SLOTS`](crate::RUN_SLOTS), and no more than that. None if no group of so many
+    /// adjacent slots is free, in a pool without runs ([`Pool::with_runs`]), and for other lengths:
+    /// a shorter run would leave most of a group to be taken slot by slot.
+    ///
+    /// Each slot is freed when no extent has an octet of it any more.
+    pub fn take_run(&self, len: usize) -> Option<Buf> {
+        let (class, slots) = self.0.classes.iter().enumerate().next_back()?;
+        let count = len.div_ceil(slots.slot_len);
+        let groups = slots.groups.as_ref().filter(|_| count > RUN_SLOTS / 2)?;
+        let first = groups.take_run(count, slots.free_slots())?;
+        for index in first as usize..first as usize + count {
+            if let Some(mark) = slots.marks.get(index) {
+                mark.set(Mark::default());
+            }
+        }
+        let slot = SlotId::new(class, first).of_run();
+        let capacity = (count * slots.slot_len) as u32; // `cut` compared the longest with a word
+        Some(Buf::adopt(Rc::clone(&self.0), slot, slots.address(first), capacity))
+    }
+
     /// Slots of at least `len` octets that can be taken.
     pub fn available(&self, len: usize) -> usize {
-        self.0
-            .classes
-            .iter()
-            .filter(|slots| slots.slot_len >= len)
-            .map(|slots| slots.left.get() as usize)
-            .sum()
+        let classes = self.0.classes.iter().filter(|slots| slots.slot_len >= len);
+        classes.map(Slots::available).sum()
     }
 
     /// Returns true if every slot is taken.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.0.classes.iter().all(|slots| slots.left.get() == 0)
+        self.0.classes.iter().all(|slots| slots.available() == 0)
     }
 
     /// Slots taken. Zero when all were returned.
     pub fn taken(&self) -> usize {
-        self.0.classes.iter().map(|slots| slots.shares.len() - slots.left.get() as usize).sum()
+        self.0.classes.iter().map(|slots| slots.shares.len() - slots.available()).sum()
     }
 
     /// Octets of the longest slot.
@@ -258,22 +312,45 @@ impl Slots {
         unsafe { self.first.add(index as usize * self.slot_len) }
     }
 
-    /// Takes a slot off the stack.
-    #[inline]
-    fn pop(&self) -> Option<u32> {
-        let left = self.left.get().checked_sub(1)?;
-        let index =
-            self.free.get(left as usize).expect("the stack has a place for each slot").get();
-        self.left.set(left);
-        Some(index)
+    /// Lets slots be taken in runs. None is taken yet.
+    fn group(&mut self) {
+        self.left.set(0);
+        let count = self.shares.len() as u32; // no more than a class has slots
+        self.groups = Some(Box::new(Groups::new(count, self.free_slots())));
     }
 
-    /// Puts one back.
+    #[inline]
+    const fn free_slots(&self) -> FreeSlots<'_> {
+        FreeSlots { stack: &self.free, left: &self.left, whole: &self.whole }
+    }
+
+    #[inline]
+    fn available(&self) -> usize {
+        self.left.get() as usize + self.whole.get() as usize
+    }
+
+    /// Takes a free slot.
+    #[inline]
+    fn pop(&self) -> Option<u32> {
+        match &self.groups {
+            None => self.free_slots().pop(),
+            Some(groups) => groups.take(self.free_slots()),
+        }
+    }
+
+    /// Gives one back.
     #[inline]
     fn push(&self, index: u32) {
-        let left = self.left.get();
-        self.free.get(left as usize).expect("a slot is given back once").set(index);
-        self.left.set(left + 1);
+        match &self.groups {
+            None => drop(self.free_slots().push(index)),
+            Some(groups) => groups.give(index, self.free_slots()),
+        }
+    }
+
+    /// The number of slots that hold octets of a run up to `end`, counted from the run's beginning;
+    /// at least 1.
+    fn count_to(&self, end: usize) -> usize {
+        end.div_ceil(self.slot_len).max(1)
     }
 }
 
@@ -285,7 +362,7 @@ impl PoolInner {
             .expect("slots are made by `take`, which names an existing class")
     }
 
-    /// Octets of `slot`.
+    /// Octets of each slot of the class of `slot`.
     #[inline]
     pub(crate) fn slot_len(&self, slot: SlotId) -> usize {
         self.slots(slot).slot_len
@@ -300,7 +377,18 @@ impl PoolInner {
         }
     }
 
+    /// Slot `number` of the run that begins with `slot`, and the address of its first octet.
+    ///
+    /// # Panics
+    /// When the class has no such slot.
+    pub(crate) fn in_run(&self, slot: SlotId, number: usize) -> (SlotId, NonNull<u8>) {
+        let (slots, index) = (self.slots(slot), slot.index() + number);
+        assert!(index < slots.shares.len(), "a run lies inside its class");
+        (SlotId::new(slot.class(), index as u32), slots.address(index as u32))
+    }
+
     /// The number of extents that share `slot`.
+    #[inline]
     pub(crate) fn shares(&self, slot: SlotId) -> &Cell<u32> {
         self.slots(slot)
             .shares
@@ -308,13 +396,19 @@ impl PoolInner {
             .expect("slots are made by `take`, from the free list")
     }
 
+    /// The number of slots, from `slot` on, up to octet `end` of a run that begins with it; at
+    /// least 1.
+    pub(crate) fn count_to(&self, slot: SlotId, end: u32) -> usize {
+        self.slots(slot).count_to(end as usize)
+    }
+
     /// Records that `writer` is to write the octets `span` of `slot`. Returns the number of octets,
     /// from the first one on, that hold nothing of another writer; the others are to be cleared.
     pub(crate) fn mark(&self, slot: SlotId, writer: Writer, span: Range<usize>) -> usize {
         let Some(mark) = self.slots(slot).marks.get(slot.index()) else { return 0 };
         let Mark { writer: before, len } = mark.get();
-        // Octets in front of the span are not cleared, so they stay unknown.
-        if span.start > 0 {
+        // Octets in front of the span are not cleared, so they stay unknown; a run has no marks.
+        if span.start > 0 || slot.is_run() {
             mark.set(Mark::default());
             return 0;
         }
@@ -323,7 +417,8 @@ impl PoolInner {
         known as usize
     }
 
-    /// Forgets the origin of the octets of `slot`.
+    /// Forgets the origin of the octets of `slot`. Those of the further slots of a run were
+    /// forgotten when it was taken.
     pub(crate) fn forget_writer(&self, slot: SlotId) {
         if let Some(mark) = self.slots(slot).marks.get(slot.index()) {
             mark.set(Mark::default());
@@ -334,6 +429,14 @@ impl PoolInner {
     #[inline]
     pub(crate) fn give(&self, slot: SlotId) {
         self.slots(slot).push(slot.index() as u32);
+    }
+
+    /// The same for the slots of a run of `capacity` octets that begins with `slot`.
+    #[cold]
+    pub(crate) fn give_run(&self, slot: SlotId, capacity: u32) {
+        let (slots, first) = (self.slots(slot), slot.index() as u32);
+        let count = slots.count_to(capacity as usize) as u32;
+        (first..first + count).for_each(|index| slots.push(index));
     }
 }
 
@@ -410,6 +513,8 @@ mod tests {
         assert!(Pool::new(&[]).is_err());
         assert!(Pool::new(&[Class { slot_len: 0, count: 1 }]).is_err());
         assert!(Pool::new(&[Class { slot_len: usize::MAX, count: 2 }]).is_err());
+        let no_run = [Class { slot_len: 256 << 20, count: 0 }];
+        assert!(Pool::with_runs(&no_run, false).is_err(), "a run of 16 has 2^32 octets");
     }
 
     #[test]
