@@ -4,6 +4,8 @@
 //! extent, is zeros. It is changed in place while it is not shared. While a READ is sending it, a
 //! fresh one replaces it: bytes being sent never change.
 
+use std::ops::Range;
+
 use stag_engine::Extents;
 use stag_pools::{Buf, Extent, steps};
 use stag_protocol::nfs::v3::Status;
@@ -112,10 +114,11 @@ impl Content {
         let mut rest = data.octets;
         for span in spans(offset, offset + data.octets.len() as u64) {
             let (octets, behind) = rest.split_at(span.len);
-            // An item of one block has a slot of its own, as long as it needs.
-            let whole = behind.is_empty() && octets.len() == data.octets.len();
-            let shared = data.shared.as_ref().filter(|shared| whole && space.owns(shared));
-            match self.write_block(space, &span, octets, shared) {
+            let at = data.octets.len() - rest.len();
+            // Only what begins a block can become one.
+            let shared = data.shared.as_ref().filter(|it| span.from == 0 && space.owns(it));
+            let shared = shared.and_then(|shared| block_of(shared, at..at + span.len));
+            match self.write_block(space, &span, octets, shared.as_ref()) {
                 Ok(()) => rest = behind,
                 Err(status) if rest.len() == data.octets.len() => return Err(status),
                 Err(_) => break,
@@ -126,6 +129,8 @@ impl Content {
         Ok(u32::try_from(count).expect("a WRITE is at most 1 MiB"))
     }
 
+    /// Writes `octets` to a part of a block. `shared` are the same octets in a slot of their own,
+    /// if they begin the block.
     fn write_block(
         &mut self,
         space: &Space,
@@ -135,7 +140,7 @@ impl Content {
     ) -> Result<(), Status> {
         let end = span.from + octets.len();
         let Some(place) = self.blocks.get_mut(span.block) else {
-            let fresh = match shared.filter(|_| span.from == 0) {
+            let fresh = match shared {
                 Some(shared) => shared.clone(),
                 None => {
                     let mut fresh = space.take(end, Need::Growth)?;
@@ -148,7 +153,7 @@ impl Content {
             return Ok(());
         };
         let (old_capacity, old_len) = (place.capacity(), place.len());
-        if let Some(shared) = shared.filter(|_| span.from == 0 && end >= old_len) {
+        if let Some(shared) = shared.filter(|_| end >= old_len) {
             *place = shared.clone();
         } else {
             let old = std::mem::replace(place, space.zeros(0));
@@ -297,6 +302,16 @@ impl Content {
         let span = ContentSpan { len, ..*span };
         self.write_block(space, &span, &zeros, None)
     }
+}
+
+/// The octets `span` of an item as a block that a file can keep: they begin a slot that is no
+/// longer than they need. An item of one block has a slot of its own in any case.
+fn block_of(item: &Extent, span: Range<usize>) -> Option<Extent> {
+    let is_whole = span.len() == item.len();
+    let part = item.slice(span);
+    let is_alone = part.begins_slot() && part.capacity() <= BLOCK;
+    let fits = is_alone && (is_whole || part.len() > SMALL);
+    fits.then_some(part)
 }
 
 /// Puts `octets` at `from` of an old block: in place if it is not shared and its slot is long

@@ -4,8 +4,9 @@
 //! **READ pushes directly from them**, without a copy. A WRITE changes a block of 64 KiB in place
 //! while it is not shared; while a READ is sending it, a fresh one replaces it, so that bytes being
 //! sent never change and never hold another file's data. A WRITE's data in a Read chunk is pulled
-//! to a block of the store, which becomes the file's if it begins with the WRITE and holds all of
-//! it; else the data is copied once.
+//! to memory of the store: to a block, which becomes the file's if it begins with the WRITE and
+//! holds all of it, or, for more than half a MiB, to adjacent blocks, each of which becomes the
+//! file's if the WRITE begins a block. Otherwise the data is copied once.
 //!
 //! **Memory is not stable storage.** A WRITE reports the requested stability, but lasts only as
 //! long as this process. COMMIT is a no-op. A restart begins empty (or with the directory it was

@@ -3,7 +3,7 @@
 use std::io;
 
 use stag_engine::ExtentLists;
-use stag_pools::{Budget, Buf, Class, Extent, Pool};
+use stag_pools::{Budget, Buf, Class, Extent, Pool, RUN_SLOTS};
 use stag_protocol::nfs::v3::Status;
 
 /// Bytes of a block, and of a slot that holds a whole one.
@@ -16,6 +16,9 @@ const SMALL_SHARE: usize = 16;
 pub(super) const RESERVE: usize = 16;
 /// 1/`SINK_SHARE` of the blocks has to be free for data to be received in place.
 const SINK_SHARE: usize = 8;
+/// 1/`RUN_SHARE` of the blocks has to be free for data of several blocks. It is in no file before
+/// its WRITE is carried out, and a peer that keeps a WRITE from its end holds much of it.
+const RUN_SHARE: usize = 2;
 /// Initial lists of extents: concurrent READs.
 const LISTS: usize = 64;
 
@@ -50,7 +53,7 @@ impl Space {
         // One block of zeros serves all holes.
         let count = large + RESERVE + 1;
         let classes = [Class { slot_len: SMALL, count: small }, Class { slot_len: BLOCK, count }];
-        let pool = if shared { Pool::shared(&classes) } else { Pool::new(&classes) }?;
+        let pool = Pool::with_runs(&classes, shared)?;
         let mut zeros = pool.take(BLOCK).expect("the pool has a slot for zeros");
         zeros.spare_mut().fill(0);
         zeros.extend(BLOCK);
@@ -76,11 +79,20 @@ impl Space {
         })
     }
 
-    /// A buffer for `len` incoming bytes. None when space is short: incoming data must not keep
-    /// data that has arrived from being stored.
+    /// A buffer for `len` incoming bytes: up to [`BLOCK`], or in as many adjacent blocks as
+    /// [`Pool::take_run`] has, so that each of them can become a block of the file. None for other
+    /// lengths, and when space is short: incoming data must not keep data that has arrived from
+    /// being stored.
     pub fn sink(&self, len: usize) -> Option<Buf> {
-        let is_short = self.free_large() <= self.large / SINK_SHARE;
-        if len == 0 || len > BLOCK || is_short { None } else { self.take(len, Need::Growth).ok() }
+        let free = self.free_large();
+        match len {
+            0 => None,
+            1..=BLOCK if free > self.large / SINK_SHARE => self.take(len, Need::Growth).ok(),
+            1..=BLOCK => None,
+            // What is left takes the data if it has to be copied: it may span one block more.
+            _ if free > self.large / RUN_SHARE + 2 * RUN_SLOTS => self.pool.take_run(len),
+            _ => None,
+        }
     }
 
     /// Returns true if an extent may become a file's permanently.

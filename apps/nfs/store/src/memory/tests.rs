@@ -155,6 +155,60 @@ fn a_write_that_was_pulled_to_the_store_becomes_the_file() {
 }
 
 #[test]
+fn a_long_write_that_was_pulled_to_the_store_becomes_its_blocks() {
+    let (mut memory, root) = memory(32 << 20);
+    let file = create(&mut memory, &root, "f").unwrap();
+    let whole = 16 * BLOCK;
+    // Nothing is there, then all of it is overwritten, then a part, with a rest of one block.
+    for (offset, len) in [(0, whole), (0, whole), (4 * BLOCK, 9 * BLOCK + 5_000)] {
+        let shared = pulled(&memory, &pattern(len)).unwrap();
+        assert_eq!(write_pulled(&mut memory, &file, offset as u64, &shared), len as u32);
+        let got = read(&mut memory, &file, offset, len);
+        let kept = got.iter().zip(shared.chunks(BLOCK));
+        assert!(kept.clone().all(|(block, sent)| block[..] == sent[..block.len()]));
+        let whole = kept.filter(|(block, sent)| block.as_ptr() == sent.as_ptr()).count();
+        assert_eq!(whole, len / BLOCK, "each whole block is the memory that was pulled to");
+        drop((got, shared));
+        let used = memory.getattr(&file).unwrap().used;
+        assert_eq!((memory.space.taken(), used), (16, 16 * BLOCK as u64));
+    }
+    // Blocks that began as one buffer are freed, cut and changed alone.
+    let cut = NewAttributes { size: Some(2 * BLOCK as u64 + 10), ..NewAttributes::default() };
+    memory.setattr(&file, &cut, None).unwrap();
+    assert_eq!(memory.space.taken(), 3);
+    write(&mut memory, &file, BLOCK + 7, &[9; 10]).unwrap();
+    let mut expected = pattern(whole)[..2 * BLOCK + 10].to_vec();
+    expected[BLOCK + 7..BLOCK + 17].fill(9);
+    assert_eq!(octets(&read(&mut memory, &file, 0, whole)), expected);
+    assert_eq!(memory.space.taken(), 3);
+    // Data that does not begin a block is copied, and its buffer is freed.
+    for offset in [1, BLOCK / 2, BLOCK + 4_096] {
+        let shared = pulled(&memory, &vec![offset as u8; whole]).unwrap();
+        assert_eq!(write_pulled(&mut memory, &file, offset as u64, &shared), whole as u32);
+        assert_eq!(octets(&read(&mut memory, &file, offset, whole)), vec![offset as u8; whole]);
+        drop(shared);
+        let blocks = (offset + whole).div_ceil(BLOCK).max(17);
+        let used = memory.getattr(&file).unwrap().used;
+        assert!(used <= (blocks * BLOCK) as u64, "{used} octets of {blocks} blocks");
+        assert_eq!(memory.space.taken(), blocks, "at {offset}");
+    }
+    memory.remove(&root, b"f").unwrap();
+    assert_eq!(memory.space.taken(), 0);
+}
+
+#[test]
+fn long_data_is_received_in_place_only_while_there_is_space_for_other_data() {
+    let (memory, _) = memory(32 << 20);
+    assert!(memory.sink(8 * BLOCK).is_none(), "a run this short would break a group for little");
+    assert!(memory.sink(16 * BLOCK + 1).is_none());
+    let runs: Vec<_> = std::iter::from_fn(|| memory.sink(16 * BLOCK)).collect();
+    assert_eq!((runs.len(), memory.space.taken()), (13, 208), "of 480 blocks half are kept free");
+    assert!(memory.sink(BLOCK).is_some());
+    let (small, _) = self::memory(4 << 20);
+    assert!(small.sink(16 * BLOCK).is_none(), "a copy could not be stored beside it");
+}
+
+#[test]
 fn memory_of_somebody_else_is_never_kept() {
     let (mut memory, root) = memory(1 << 20);
     let (other, _) = self::memory(1 << 20);
