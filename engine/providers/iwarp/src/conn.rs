@@ -69,7 +69,8 @@ pub(crate) struct IwarpLink {
     pub(crate) crc: bool,
     /// A Write or an answer has begun to arrive and is incomplete.
     pub(crate) is_amid_tagged: bool,
-    /// Reads still to be limited to end after the next header, because an FPDU landed recently.
+    /// Reads still to be limited to end soon after the next header, because an FPDU landed
+    /// recently.
     pub(crate) headers_first: u8,
     /// The peer serves at least one Read at a time.
     pub(crate) may_read: bool,

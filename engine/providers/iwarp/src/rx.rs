@@ -30,6 +30,10 @@ use stag_protocol::iwarp::{
 use stag_verbs::{Cause, Event, FabricFault};
 use std::ops::Range;
 
+/// Octets that a read brings past what is awaited: the header of the next FPDU, and all of a
+/// short one. 64 KiB do not fit one FPDU: what is left of them is a short one, and often the next
+/// message is behind it. If the next FPDU lands, up to 2 KiB of its payload are copied.
+const AHEAD: usize = 2 << 10;
 /// FPDUs that land before other connections have their turn.
 const LANDINGS: usize = STAGING / fpdu::FPDU_MAX + 1;
 /// Reads after a reset, each of at least one octet: far more than are needed for octets that the
@@ -82,7 +86,10 @@ fn fetch_rest(conn: &mut IwarpConn, shared: &mut IwarpShared) -> SocketResult {
         Some(link) if link.arrival.is_some() => tagged::fetch(conn, shared),
         Some(link) if link.headers_first > 0 => {
             // At most as much as the connection can keep itself, in case it has to wait.
-            let limit = (conn.own_end() + HEAD).min(fpdu::FPDU_MAX);
+            let end = conn.own_end();
+            // Of an FPDU that may land, no more than the header.
+            let ahead = if end == HEAD { HEAD } else { AHEAD };
+            let limit = (end + ahead).min(fpdu::FPDU_MAX);
             receive_staged(conn, shared, limit)
         }
         _ => {
@@ -158,7 +165,7 @@ fn use_octets(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: usize) -> 
         use_staged(conn, shared, 0..behind);
     }
     // A connection that ended is not read any more: its Terminate goes first.
-    behind == HEAD && conn.is_established() && conn.is_landing()
+    behind == AHEAD && conn.is_established() && conn.is_landing()
 }
 
 /// Reads after the connection's present input, without counting the new octets yet.

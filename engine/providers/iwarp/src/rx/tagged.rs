@@ -1,11 +1,11 @@
 //! Long tagged FPDUs, whose payload lands in its window or sink as it arrives (docs/landing.md).
 //!
 //! The header is read first, and checked: operation, STag, access, bounds, scope. After that one
-//! read brings the rest of the payload directly to its place, the trailer, and the next header.
-//! Then the CRC of the landed octets is verified. An FPDU that proves wrong ends the connection;
-//! until its CRC was verified, its window is not returned.
+//! read brings the rest of the payload directly to its place, the trailer, and the first octets of
+//! what follows. Then the CRC of the landed octets is verified. An FPDU that proves wrong ends the
+//! connection; until its CRC was verified, its window is not returned.
 
-use super::answered;
+use super::{AHEAD, answered};
 use crate::{
     arrival::{Arrival, HEAD, TRAILER_MAX},
     close,
@@ -21,10 +21,11 @@ use stag_protocol::iwarp::{
 };
 use std::io::IoSliceMut;
 
-/// Minimum of missing payload octets for landing: fewer are copied.
-const LANDING_MIN: usize = 16 << 10;
-/// Reads after a landed FPDU that bring one FPDU and a header each, before they become large again:
-/// the following FPDUs are likely to land, too.
+/// Minimum of missing payload octets for landing: fewer are copied. The read before has brought up
+/// to [`AHEAD`].
+const LANDING_MIN: usize = (16 << 10) - AHEAD;
+/// Reads after a landed FPDU that bring one FPDU and [`AHEAD`] octets each, before they become
+/// large again: the following FPDUs are likely to land, too.
 const HEADERS_FIRST: u8 = 4;
 
 /// Begins to land the FPDU whose first part is in `octets`. Returns false, and does nothing, if it
@@ -58,7 +59,7 @@ pub(super) fn begin(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: &[u8
     true
 }
 
-/// Reads the rest of the FPDU to its place, and the header after it to the shared buffer.
+/// Reads the rest of the FPDU to its place, and what follows it to the shared buffer.
 pub(super) fn fetch(conn: &mut IwarpConn, shared: &mut IwarpShared) -> SocketResult {
     let IwarpShared { windows, staging, stats, .. } = shared;
     let Some(IwarpLink { queue, arrival: Some(arrival), .. }) = conn.link.as_deref_mut() else {
@@ -68,7 +69,7 @@ pub(super) fn fetch(conn: &mut IwarpConn, shared: &mut IwarpShared) -> SocketRes
     let room = room.get_mut(arrival.arrived..).unwrap_or_default();
     let trailer = arrival.arrived.saturating_sub(arrival.len)..arrival.end() - arrival.len;
     let trailer = arrival.trailer.get_mut(trailer).unwrap_or_default();
-    let (next, _) = staging.split_at_mut(HEAD); // the shared buffer holds many FPDUs
+    let (next, _) = staging.split_at_mut(AHEAD); // the shared buffer holds many FPDUs
     let pieces = &mut [IoSliceMut::new(room), IoSliceMut::new(trailer), IoSliceMut::new(next)];
     sock::receive_pieces(&conn.socket, pieces, stats)
 }

@@ -349,7 +349,7 @@ fn what_follows_the_longest_fpdu_that_has_to_wait_is_not_read() {
     let (front, back) = longest.split_at(40_000);
     say(&mut end, &mut peer, &[rest, front].concat());
     assert_eq!(end.iwarp.stats().stalled, 0);
-    // Reads after one that landed end after the next header: one exceeds the longest FPDU.
+    // Reads after one that landed end soon after the next header: one exceeds the longest FPDU.
     let behind = fpdu(&send(3, b"behind it"));
     std::io::Write::write_all(&mut peer.stream, &[back, &behind[..16]].concat()).unwrap();
     let deadline = std::time::Instant::now() + crate::support::PATIENCE;
