@@ -118,15 +118,13 @@ impl OrderTaker {
     /// entry that it may need is freed only when the cancelled calls are.
     fn call(&mut self, cx: &mut Cx<'_>, token: Token, completion: Completion, behind_cancel: bool) {
         let Some(peer) = self.peer else { return };
-        let sent = {
-            let state = completion.state();
-            if state.is_given_up {
-                return;
-            }
-            match !behind_cancel && goes_at_once(&state.order) {
-                true => send_short(cx, peer, token, &state.order),
-                false => send(cx, peer, token, &state.order),
-            }
+        // Without a lock: unlocking would wait until the stores of the previous message are visible
+        // to other cores.
+        let order = completion.order().filter(|_| !completion.is_given_up());
+        let Some(order) = order else { return };
+        let sent = match !behind_cancel && goes_at_once(order) {
+            true => send_short(cx, peer, token, order),
+            false => send(cx, peer, token, order),
         };
         match sent {
             Some(()) => self.keep(token, completion),

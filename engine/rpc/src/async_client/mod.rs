@@ -165,11 +165,8 @@ impl<T: XdrType> Future for PendingCall<T> {
 impl<T> Drop for PendingCall<T> {
     fn drop(&mut self) {
         let Some(slot) = self.slot.take() else { return };
-        let is_under_way = {
-            let mut state = slot.state();
-            state.is_given_up = true;
-            state.ended.is_none()
-        };
+        slot.give_up();
+        let is_under_way = slot.state().ended.is_none();
         if is_under_way {
             self.running.line().tell(SlotOrder::Cancel(self.token));
         }

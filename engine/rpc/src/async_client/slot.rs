@@ -6,7 +6,10 @@ use crate::call::CLIENT_TOKEN;
 use stag_engine::{CallFault, Token};
 use stag_protocol::rpc::CallHeader;
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     task,
     time::Duration,
 };
@@ -22,13 +25,15 @@ pub(super) struct CallSlot {
     /// The place in the tables of the client's thread.
     index: u32,
     state: Mutex<ReplySlotState>,
+    /// The caller no longer wants the call. Not under the lock: it is asked between two sends.
+    is_given_up: AtomicBool,
     /// The line that it returns to.
     home: Weak<OrderLine>,
 }
 
 impl CallSlot {
     pub(super) fn new(index: u32, home: Weak<OrderLine>) -> Self {
-        Self { index, state: Mutex::default(), home }
+        Self { index, state: Mutex::default(), is_given_up: AtomicBool::new(false), home }
     }
 }
 
@@ -40,7 +45,8 @@ pub(super) fn index_of(token: Token) -> usize {
 /// The state of a call.
 #[derive(Debug, Default)]
 pub(super) struct ReplySlotState {
-    pub(super) order: CallOrder,
+    /// The memory of an order, which the next call of this slot uses; none during a call.
+    order: Option<Box<CallOrder>>,
     pub(super) reply: OwnedReply,
     pub(super) ended: Option<Result<(), CallFault>>,
     pub(super) waker: Option<task::Waker>,
@@ -48,8 +54,6 @@ pub(super) struct ReplySlotState {
     handles: u8,
     /// Calls before this one.
     calls: u32,
-    /// The caller no longer wants the call.
-    pub(super) is_given_up: bool,
 }
 
 /// A call in the form in which its thread sends it.
@@ -127,20 +131,29 @@ impl SlotHandle {
         write: impl FnOnce(&mut CallOrder) -> R,
     ) -> (Self, Completion, Token, R) {
         let slot = home.free_slot();
-        let mut state = lock(&slot.state);
-        (state.handles, state.is_given_up) = (2, false);
+        slot.is_given_up.store(false, Ordering::Relaxed); // nobody else has it
+        let (call, mut order) = {
+            let mut state = lock(&slot.state);
+            state.handles = 2;
+            // The bit above is that of a client's tokens.
+            state.calls = (state.calls + 1) & (u32::MAX >> 1);
+            let call = u64::from(state.calls) << 32 | u64::from(slot.index);
+            (call, state.order.take().unwrap_or_default())
+        };
         // Before `write`, which is foreign code: if it panics, both ends leave the slot.
         let end = SlotEnd(Arc::clone(&slot));
-        let completion = Completion { end, ended: Err(CallFault::NoPeer), has_left: false };
-        let caller = Self { end: SlotEnd(Arc::clone(&slot)), reply: OwnedReply::default() };
-        // The bit above is that of a client's tokens.
-        state.calls = (state.calls + 1) & (u32::MAX >> 1);
-        let call = u64::from(state.calls) << 32 | u64::from(slot.index);
-        let written = {
-            let mut state = state;
-            write(&mut state.order)
-        };
+        let (ended, has_left) = (Err(CallFault::NoPeer), false);
+        let mut completion = Completion { end, ended, order: None, has_left };
+        let caller = Self { end: SlotEnd(slot), reply: OwnedReply::default() };
+        let written = write(&mut order);
+        completion.order = Some(order);
         (caller, completion, Token(CLIENT_TOKEN | call), written)
+    }
+
+    /// The caller does not want the call any more.
+    pub(super) fn give_up(&self) {
+        // If it is seen late, the call is sent, and a `SlotOrder::Cancel` follows.
+        self.end.0.is_given_up.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, ReplySlotState> {
@@ -164,12 +177,25 @@ impl Drop for SlotHandle {
 pub(super) struct Completion {
     end: SlotEnd,
     ended: Result<(), CallFault>,
+    /// The call, until this end leaves. Only this end sees it, so it is read without a lock.
+    order: Option<Box<CallOrder>>,
     has_left: bool,
 }
 
 impl Completion {
     pub(super) fn state(&self) -> MutexGuard<'_, ReplySlotState> {
         self.end.state()
+    }
+
+    /// The call.
+    pub(super) fn order(&self) -> Option<&CallOrder> {
+        self.order.as_deref()
+    }
+
+    /// Returns true if the caller no longer wants the call. It may change at any time; then a
+    /// [`SlotOrder::Cancel`] follows.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.end.0.is_given_up.load(Ordering::Relaxed)
     }
 
     /// Ends the call, and returns the waker of who waits for it. `reply` fills the buffers of a
@@ -187,9 +213,10 @@ impl Completion {
         if std::mem::replace(&mut self.has_left, true) {
             return None;
         }
-        let mut waker = None;
+        let (mut waker, order) = (None, self.order.take());
         self.end.leave(|state| {
             reply(&mut state.reply);
+            state.order = order;
             state.ended = Some(self.ended);
             waker = state.waker.take();
         });
