@@ -37,6 +37,13 @@ pub enum Error {
     TooLong,
     /// The reply contradicts the call, or itself.
     Nonsense(&'static str),
+    /// A listing of a directory has another number of names than the directory.
+    Listed {
+        /// Names that came.
+        names: u32,
+        /// Names in the directory.
+        instead_of: u32,
+    },
     /// NFS says no.
     Nfs(v3::Status),
     /// NFS says no, by a status that version 4 alone has.
@@ -68,6 +75,9 @@ impl fmt::Display for Error {
             Self::Garbled(error) => CallError::Garbled(*error).fmt(f),
             Self::TooLong => CallError::TooLong.fmt(f),
             Self::Nonsense(what) => f.write_str(what),
+            Self::Listed { names, instead_of } => {
+                write!(f, "the listing has {names} names instead of {instead_of}")
+            }
             Self::Nfs(status) => write!(f, "{status} ({status:?})"),
             Self::Nfs4(status) => write!(f, "NFS version 4 failed ({status:?})"),
             Self::Mount(status) => write!(f, "MOUNT failed ({status:?})"),
