@@ -209,7 +209,7 @@ impl<P: Provider> CompoundEnds<P> {
         clock: Clock,
         home: Option<tempfile::TempDir>,
     ) -> io::Result<Self> {
-        let (store, file) = stored(shared)?;
+        let (store, StoredFile { file, .. }) = stored(shared)?;
         let config = || Config {
             grant: 64,
             calls_max: 64,
@@ -336,13 +336,22 @@ fn last(reply: &[u8]) -> Option<Answer<'_>> {
 ///
 /// # Errors
 /// As `mmap(2)` fails.
-pub fn gateway() -> io::Result<(Gateway<Memory>, FileHandle)> {
-    let (store, file) = stored(false)?;
-    Ok((Gateway::new(store).with_nfs4(NFS4), file))
+pub fn gateway() -> io::Result<(Gateway<Memory>, StoredFile)> {
+    let (store, stored) = stored(false)?;
+    Ok((Gateway::new(store).with_nfs4(NFS4), stored))
 }
 
-/// A store with one file of [`LEN`] octets, and the file.
-fn stored(shared: bool) -> io::Result<(Memory, FileHandle)> {
+/// Handles of the one file of a store.
+#[derive(Clone, Copy, Debug)]
+pub struct StoredFile {
+    /// Its directory, where it has the only name.
+    pub dir: FileHandle,
+    /// The file, of [`LEN`] octets.
+    pub file: FileHandle,
+}
+
+/// A store with one file.
+fn stored(shared: bool) -> io::Result<(Memory, StoredFile)> {
     let failed = |status| io::Error::other(format!("the store says {status:?}"));
     let exports = vec![MemoryExport { name: "memory".to_owned(), copy_of: None, read_only: false }];
     let config = MemoryConfig { shared, ..MemoryConfig::new(exports, 16 << 20) };
@@ -354,7 +363,7 @@ fn stored(shared: bool) -> io::Result<(Memory, FileHandle)> {
     store
         .write(&made.handle, 0, payload, StableHow::FileSync)
         .map_err(|done| failed(done.status))?;
-    Ok((store, made.handle))
+    Ok((store, StoredFile { dir, file: made.handle }))
 }
 
 /// Version and procedure of a call of NFS.

@@ -1,6 +1,7 @@
 //! Heap allocations per call: none after start, on every fabric, in both roles.
 
 use crate::counting::allocations;
+use stag_bench::compounds::StoredFile;
 use stag_echo::{Caller, Echo, Twin};
 use stag_engine::{Config, Sampling, Shard, Token};
 use stag_load::{
@@ -217,11 +218,12 @@ fn generate(pace: impl FnOnce(Time) -> Pace) {
     assert_eq!(Some(allocations()), before, "heap allocations while calls are generated");
 }
 
-/// The load generator by NFS version 4.1, and the gateway that it calls.
-fn generate_compounds(workload: Workload) {
+/// The load generator by NFS, and the gateway that it calls.
+fn generate_nfs(workload: Workload) {
     let fabric = stag_sim::Fabric::new(1, stag_sim::Faults::DELAYS);
-    let (gateway, file) = stag_bench::compounds::gateway().unwrap();
-    let files = Some(LoadFiles { dir: file, file, blocks: 8 });
+    let (gateway, stored) = stag_bench::compounds::gateway().unwrap();
+    let StoredFile { dir, file } = stored;
+    let files = Some(LoadFiles { dir, file, blocks: 8, names: 1 });
     let plan =
         LoadPlan { connections: 2, files, verify: false, ..LoadPlan::new(workload, 8_192, 8) };
     let admit = Box::new(|_| true) as Box<_>;
@@ -246,7 +248,9 @@ fn generate_compounds(workload: Workload) {
         }
         time.get()
     };
-    load.begin_sessions([1; 16], serve, || false).unwrap();
+    if workload.is_nfs4() {
+        load.begin_sessions([1; 16], serve, || false).unwrap();
+    }
     let make = |load: &mut Load<_>, calls| {
         let from = time.get();
         let span = RunSpan { from, until: Time(u64::MAX), calls: Some(calls) };
@@ -269,13 +273,22 @@ fn generate_compounds(workload: Workload) {
     // The calls of both together.
     make(&mut load, 22_000);
     assert_eq!(allocations() - before, 0, "heap allocations of {workload}");
-    load.end_sessions(serve, || false).unwrap();
+    if workload.is_nfs4() {
+        load.end_sessions(serve, || false).unwrap();
+    }
 }
 
 #[test]
 fn compounds_of_the_load_generator_allocate_nothing() {
     for workload in [Workload::GetAttr4, Workload::Read4, Workload::ReadWrite4] {
-        generate_compounds(workload);
+        generate_nfs(workload);
+    }
+}
+
+#[test]
+fn commits_and_listings_of_the_load_generator_allocate_nothing() {
+    for workload in [Workload::Commit, Workload::ReadDirPlus] {
+        generate_nfs(workload);
     }
 }
 

@@ -129,6 +129,7 @@ fn same_setup(before: &RunOutcome, after: &RunOutcome) -> Result<(), String> {
         ("cores", one.cores.to_string(), other.cores.to_string()),
         ("rate", format!("{:?}", one.rate), format!("{:?}", other.rate)),
         ("arrivals", format!("{:?}", one.arrivals), format!("{:?}", other.arrivals)),
+        ("names", format!("{:?}", one.names), format!("{:?}", other.names)),
         ("verified", one.verified.to_string(), other.verified.to_string()),
     ];
     match pairs.iter().find(|(_, one, other)| one != other) {

@@ -301,6 +301,7 @@ mod tests {
             calls: None,
             verified: false,
             seed: 1,
+            names: None,
             rdma_version: None,
         }
     }

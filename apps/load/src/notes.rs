@@ -148,6 +148,7 @@ mod tests {
                 calls: Some(1),
                 verified: true,
                 seed: 0,
+                names: None,
                 rdma_version: None,
             },
             rdma_version: None,

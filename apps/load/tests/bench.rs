@@ -213,6 +213,7 @@ fn result(seed: u64, seconds: u64, slower: f64) -> RunOutcome {
         calls: None,
         verified: false,
         seed,
+        names: None,
         rdma_version: None,
     };
     RunOutcome {

@@ -18,7 +18,7 @@ fn begun(workload: Workload) -> Load<Iwarp> {
     let handle = FileHandle::new(&[1; 32]).unwrap();
     let mut plan = LoadPlan::new(workload, 64, 8);
     plan.is_nfs = workload.is_nfs();
-    plan.files = Some(LoadFiles { dir: handle, file: handle, blocks: 4 });
+    plan.files = Some(LoadFiles { dir: handle, file: handle, blocks: 4, names: 0 });
     let admit = Box::new(|_| true);
     let mut server = Shard::new(end(LIMITS), Echo::default(), Config::small(), admit).unwrap();
     let at = server.listen(&"iwarp://127.0.0.1:0".parse().unwrap()).unwrap();

@@ -48,3 +48,4 @@ mod tune;
 mod versions;
 mod watchdog;
 mod who;
+mod workloads;

@@ -68,7 +68,7 @@ fn ground(client: &mut NfsClient<Iwarp>) -> LoadFiles {
         client.write(file, number * BLOCK as u64, octets, StableHow::Unstable).unwrap();
     }
     client.commit(file, 0, 0).unwrap();
-    LoadFiles { dir, file, blocks: BLOCKS }
+    LoadFiles { dir, file, blocks: BLOCKS, names: 0 }
 }
 
 #[test]
@@ -82,6 +82,7 @@ fn every_workload_runs_over_it_with_every_octet_compared() {
         Workload::Read,
         Workload::Write,
         Workload::ReadWrite,
+        Workload::Commit,
         Workload::Meta,
     ] {
         let plan = LoadPlan {
@@ -95,7 +96,8 @@ fn every_workload_runs_over_it_with_every_octet_compared() {
         if workload == Workload::Write {
             assert_eq!(server.client().getattr(files.file).unwrap().size, BLOCKS * BLOCK as u64);
         }
-        let files = if matches!(workload, Workload::Write | Workload::ReadWrite) {
+        let files = if matches!(workload, Workload::Write | Workload::ReadWrite | Workload::Commit)
+        {
             let mut client = server.client();
             let how = CreateHow::Unchecked(SetAttributes::default());
             let name = format!("own-{workload}");

@@ -88,7 +88,10 @@ impl Generator {
     pub(super) fn send(&mut self, cx: &mut Cx<'_>, index: u32, peer: usize, ask: Ask) {
         let maker = &self.maker;
         let made = self.peers.get(peer).and_then(|peer| match &mut self.sessions {
-            None => maker.make(cx, *peer, ask, Token(index.into())),
+            None => match &self.progress {
+                None => maker.make(cx, *peer, ask, Token(index.into())),
+                Some(progress) => maker.make_next(cx, *peer, ask, Token(index.into()), progress),
+            },
             Some(sessions) => {
                 let place = sessions.next_place(index)?;
                 let made = maker.make_compound(cx, *peer, ask, place);
@@ -107,14 +110,17 @@ impl Generator {
     /// Checks the reply to the call of slot `index`; returns the octets of payload that it moved.
     #[inline]
     pub(super) fn check(
-        &self,
+        &mut self,
         index: u32,
         ask: Ask,
         reply: &[u8],
         result: &[u8],
     ) -> Result<u64, Error> {
         match &self.sessions {
-            None => self.maker.check(ask, reply, result),
+            None => match &mut self.progress {
+                None => self.maker.check(ask, reply, result),
+                Some(progress) => self.maker.check_next(ask, reply, result, progress),
+            },
             Some(sessions) => self.maker.check_compound(ask, sessions.latest(index), reply, result),
         }
     }
@@ -128,5 +134,12 @@ impl Generator {
     #[inline(never)]
     pub(super) fn finish_failed(&mut self, index: u32, error: Error) {
         self.finished.push((index, Err(error)));
+    }
+
+    /// Ends the run, for this reason unless there is an earlier one.
+    pub(super) fn fail(&mut self, what: &'static str, error: Error) -> u64 {
+        self.failure.get_or_insert((what, error));
+        self.phase = GeneratorPhase::Over;
+        0
     }
 }

@@ -16,7 +16,7 @@ use crate::{
     latency::{CallRecord, elapsed},
     schedule::{Pace, Random, RunSpan},
     stages::{ClientStages, Stage, Watcher},
-    workload::{self, Ask, Maker, Workload},
+    workload::{self, Ask, CallProgress, Maker, Workload},
 };
 use outage::CallOutages;
 pub(crate) use outage::ReplySeries;
@@ -127,6 +127,8 @@ pub struct Generator {
     laps: Option<Laps>,
     /// Of a workload whose calls have a connection each.
     storm: Option<Storm>,
+    /// Of a workload whose calls depend on earlier replies.
+    progress: Option<Box<CallProgress>>,
     /// Of a workload of NFS version 4.1.
     sessions: Option<Box<Sessions>>,
     outages: CallOutages,
@@ -180,6 +182,7 @@ impl Generator {
             told: None,
             laps,
             storm,
+            progress: CallProgress::new(maker.workload, places),
             sessions: None,
             outages: CallOutages::default(),
         }
@@ -403,13 +406,6 @@ impl Generator {
             }
         }
     }
-
-    /// Ends the run, for this reason unless there is an earlier one.
-    fn fail(&mut self, what: &'static str, error: Error) -> u64 {
-        self.failure.get_or_insert((what, error));
-        self.phase = GeneratorPhase::Over;
-        0
-    }
 }
 
 impl App for Generator {
@@ -449,11 +445,12 @@ impl App for Generator {
             }
             return self.told = Some(told.and_then(|reply| workload::stages(reply, octets)));
         };
+        let ask = slot.ask;
         if let Some(watcher) = &mut self.watcher {
             watcher.stamp(index, Stage::Reply, cx.now());
         }
         let result = match outcome.reply {
-            Ok(reply) => self.check(index, slot.ask, reply, octets),
+            Ok(reply) => self.check(index, ask, reply, octets),
             Err(CallFault::NoPeer) => Err(Error::NotConnected(self.down)),
             Err(fault) => Err(Error::Call(fault)),
         };

@@ -49,6 +49,9 @@ pub struct RunSetup {
     pub verified: bool,
     /// Decides places, mixtures and the times of Poisson calls.
     pub seed: u64,
+    /// Names in the directory that is listed; none if none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub names: Option<u32>,
     /// Versions of RPC-over-RDMA to call by, as on the command line; none over TCP.
     #[serde(default)]
     pub rdma_version: Option<String>,

@@ -1,6 +1,6 @@
 //! Choice of the next call.
 
-use super::{NAMES, Workload, maker::Maker};
+use super::{COMMIT_EVERY, NAMES, Workload, maker::Maker};
 use crate::schedule::Random;
 
 /// One call.
@@ -19,6 +19,8 @@ pub(crate) enum Ask {
     Create { slot: u32 },
     Find { slot: u32 },
     Remove { slot: u32 },
+    Commit,
+    ReadDirPlus { slot: u32 },
 }
 
 impl Ask {
@@ -36,6 +38,8 @@ impl Ask {
             Self::Write { .. } => "WRITE",
             Self::Create { .. } => "CREATE",
             Self::Remove { .. } => "REMOVE",
+            Self::Commit => "COMMIT",
+            Self::ReadDirPlus { .. } => "READDIRPLUS",
         }
     }
 }
@@ -66,6 +70,9 @@ impl Maker {
             Workload::Lookup | Workload::Lookup4 => Ask::Lookup { number: random.below(NAMES) },
             Workload::Read | Workload::Read4 => Ask::Read { block: random.below(blocks) },
             Workload::Write | Workload::Write4 => Ask::Write { block: random.below(blocks) },
+            Workload::Commit if step % COMMIT_EVERY == COMMIT_EVERY - 1 => Ask::Commit,
+            Workload::Commit => Ask::Write { block: random.below(blocks) },
+            Workload::ReadDirPlus => Ask::ReadDirPlus { slot },
             // Blocks that are read are never written, so that their octets are known.
             Workload::ReadWrite | Workload::ReadWrite4 => match random.below(10) {
                 0..7 => Ask::Read { block: random.below(half) },
@@ -106,7 +113,7 @@ mod tests {
             user: AuthSys { stamp: 0, machine_name: b"", uid: 0, gid: 0, gids: Gids::default() },
             timeout: Duration::ZERO,
             is_nfs: true,
-            files: Some(LoadFiles { dir: handle, file: handle, blocks: 11 }),
+            files: Some(LoadFiles { dir: handle, file: handle, blocks: 11, names: 0 }),
             read: None,
         };
         let (mut random, mut reads) = (Random::new(1), 0);

@@ -1,11 +1,13 @@
 //! Check of a reply against the one that its call should have.
 
-use super::{ask::Ask, block, maker::Maker};
+use super::{OTHER, ask::Ask, block, maker::Maker};
 use stag_client::Error;
 use stag_echo::driver::Driven;
 use stag_engine::{Stages, stages::service};
 use stag_protocol::{
-    nfs::v3::{Attributes, CreateOk, Failure, LookupOk, ReadOk, StableHow, WccData, WriteOk},
+    nfs::v3::{
+        Attributes, CommitOk, CreateOk, Failure, LookupOk, ReadOk, StableHow, WccData, WriteOk,
+    },
     xdr::{Codec, Piece, Reader},
 };
 use stag_rpc::accepted;
@@ -64,6 +66,9 @@ impl Maker {
                 let done = carried_out::<WriteOk, WccData>(results)?;
                 self.written(done.count, done.committed).map(|()| len)
             }
+            Ask::Commit => carried_out::<CommitOk, WccData>(results).map(|_| 0),
+            // The place of its slot is not here: `check_next` reads it.
+            Ask::ReadDirPlus { .. } => Err(OTHER),
         }
     }
 
@@ -72,7 +77,7 @@ impl Maker {
         if count as usize != self.len {
             return Err(Error::Nonsense("WRITE took less than was sent"));
         }
-        if committed != StableHow::FileSync {
+        if committed < self.stability() {
             return Err(Error::Nonsense("WRITE is less stable than was asked for"));
         }
         Ok(())
@@ -98,7 +103,7 @@ impl Maker {
 
 /// Reads the results of a procedure of NFS that was carried out: the arm of success.
 #[inline]
-fn carried_out<'a, T: Codec<'a>, F: Codec<'a>>(results: Reader<'a>) -> Result<T, Error> {
+pub(super) fn carried_out<'a, T: Codec<'a>, F: Codec<'a>>(results: Reader<'a>) -> Result<T, Error> {
     let ended: Result<T, Failure<F>> = results.whole().map_err(Error::Garbled)?;
     ended.map_err(|failure| Error::Nfs(failure.status))
 }

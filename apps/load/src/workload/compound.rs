@@ -370,7 +370,7 @@ mod tests {
             user: AuthSys { stamp: 0, machine_name: b"", uid: 0, gid: 0, gids: Gids::default() },
             timeout: Duration::ZERO,
             is_nfs: true,
-            files: Some(LoadFiles { dir: handle, file: handle, blocks: 1 }),
+            files: Some(LoadFiles { dir: handle, file: handle, blocks: 1, names: 0 }),
             read: None,
         }
     }

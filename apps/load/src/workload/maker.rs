@@ -7,8 +7,8 @@ use stag_protocol::{
     nfs::{
         Bulk, binding,
         v3::{
-            self, Attributes, CreateArgs, CreateHow, DirOpArgs, LookupArgs, Name, Procedure,
-            RemoveArgs, SetAttributes, StableHow, WriteArgs,
+            self, Attributes, CommitArgs, CreateArgs, CreateHow, DirOpArgs, LookupArgs, Name,
+            Procedure, RemoveArgs, SetAttributes, StableHow, WriteArgs,
         },
     },
     rpc::{AuthSys, Credential},
@@ -164,7 +164,7 @@ impl Maker {
             Ask::Write { block } => v3::Call::Write(WriteArgs {
                 file,
                 offset: block * u64::from(count),
-                stable: StableHow::FileSync,
+                stable: self.stability(),
                 data: Bulk::Apart(count),
             }),
             Ask::Create { .. } => {
@@ -175,14 +175,24 @@ impl Maker {
                 v3::Call::Create(CreateArgs { place: what, how })
             }
             Ask::Remove { .. } => v3::Call::Remove(RemoveArgs { object: what }),
+            // The whole file.
+            Ask::Commit => v3::Call::Commit(CommitArgs { file, offset: 0, count: 0 }),
             Ask::Null | Ask::NfsNull | Ask::GetAttr | Ask::Echo { .. } => return None,
             Ask::Pull { .. } | Ask::Push { .. } | Ask::Drive { .. } => return None,
-            Ask::Read { .. } => return None,
+            Ask::Read { .. } | Ask::ReadDirPlus { .. } => return None,
         })
     }
 
+    /// The stability that WRITEs ask for.
+    pub(super) const fn stability(&self) -> StableHow {
+        match self.workload {
+            Workload::Commit => StableHow::Unstable,
+            _ => StableHow::FileSync,
+        }
+    }
+
     /// A call of NFS, for the user.
-    fn nfs_call(&self, call: &v3::Call<'_>) -> RawCall<'static> {
+    pub(super) fn nfs_call(&self, call: &v3::Call<'_>) -> RawCall<'static> {
         self.nfs(call.procedure(), Self::results_max(call))
     }
 
@@ -215,7 +225,7 @@ impl Maker {
     }
 
     /// A call without items.
-    fn without_items(
+    pub(super) fn without_items(
         &self,
         cx: &Cx<'_>,
         token: Token,
@@ -299,7 +309,7 @@ mod tests {
                 user: AuthSys { stamp: 0, machine_name, uid: 1, gid: 2, gids },
                 timeout: Duration::from_secs(3),
                 is_nfs: true,
-                files: Some(LoadFiles { dir, file, blocks: 1 << 40 }),
+                files: Some(LoadFiles { dir, file, blocks: 1 << 40, names: 0 }),
                 read: None,
             };
             let maker = maker.prepared();

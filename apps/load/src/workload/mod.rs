@@ -1,12 +1,15 @@
 //! Kind of calls that a run makes.
 //!
 //! `ask` chooses the next call, `maker` writes it (a READ by its `template`), `check` reads its
-//! reply. `compound` does both by version 4.1 of NFS.
+//! reply. `compound` does both by version 4.1 of NFS, `progress` for calls that depend on earlier
+//! replies: the next page of a `listing`, and writes that are committed later.
 
 mod ask;
 mod check;
 mod compound;
+mod listing;
 mod maker;
+mod progress;
 mod template;
 
 pub(crate) use ask::Ask;
@@ -14,6 +17,7 @@ pub use check::CORRUPT;
 pub(crate) use check::stages;
 pub(crate) use compound::{MINOR_VERSION, OTHER, SessionPlace, opening};
 pub(crate) use maker::Maker;
+pub(crate) use progress::CallProgress;
 
 use serde::{Deserialize, Serialize};
 use stag_protocol::nfs::v3::FileHandle;
@@ -21,6 +25,8 @@ use std::{fmt, fmt::Write as _, str::FromStr};
 
 /// Names in the directory of [`Workload::Lookup`].
 pub const NAMES: u64 = 128;
+/// Calls of a slot of [`Workload::Commit`] from one COMMIT to the next, it included.
+const COMMIT_EVERY: u32 = 16;
 /// Places between the first content of a file's block and the content that a WRITE gives it.
 const WRITTEN: u64 = stag_echo::PLACES as u64 / 2;
 
@@ -57,6 +63,11 @@ pub enum Workload {
     ReadWrite,
     /// CREATE, LOOKUP, REMOVE, and again.
     Meta,
+    /// WRITEs of whole blocks, at random, UNSTABLE; every 16th call of a slot is a COMMIT
+    /// of the whole file.
+    Commit,
+    /// READDIRPLUS of a directory from its start to its end, and again.
+    ReadDirPlus,
     /// As [`Workload::GetAttr`], by version 4.1.
     GetAttr4,
     /// As [`Workload::Lookup`], by version 4.1.
@@ -72,7 +83,7 @@ pub enum Workload {
 }
 
 /// All of them, by name.
-const WORKLOADS: [(&str, Workload); 19] = [
+const WORKLOADS: [(&str, Workload); 21] = [
     ("null", Workload::Null),
     ("echo", Workload::Echo),
     ("pull", Workload::Pull),
@@ -86,6 +97,8 @@ const WORKLOADS: [(&str, Workload); 19] = [
     ("nfs3:write", Workload::Write),
     ("nfs3:mixed", Workload::ReadWrite),
     ("nfs3:meta", Workload::Meta),
+    ("nfs3:commit", Workload::Commit),
+    ("nfs3:readdirplus", Workload::ReadDirPlus),
     ("nfs4:getattr", Workload::GetAttr4),
     ("nfs4:lookup", Workload::Lookup4),
     ("nfs4:read", Workload::Read4),
@@ -102,8 +115,11 @@ impl Workload {
 
     /// Returns true if the workload needs an export.
     pub const fn is_nfs(self) -> bool {
-        use Workload::{GetAttr, Lookup, Meta, Read, ReadWrite, Write};
-        matches!(self.by_nfs3(), GetAttr | Lookup | Read | Write | ReadWrite | Meta)
+        use Workload::{Commit, GetAttr, Lookup, Meta, Read, ReadDirPlus, ReadWrite, Write};
+        matches!(
+            self.by_nfs3(),
+            GetAttr | Lookup | Read | Write | ReadWrite | Meta | Commit | ReadDirPlus
+        )
     }
 
     /// Returns true if the calls are compounds of NFS version 4.1, in sessions.
@@ -128,8 +144,14 @@ impl Workload {
 
     /// Returns true if the calls of the workload move payload.
     pub const fn has_payload(self) -> bool {
-        use Workload::{ConnStorm, GetAttr, Lookup, Meta, Null};
-        !matches!(self.by_nfs3(), Null | ConnStorm | GetAttr | Lookup | Meta)
+        use Workload::{ConnStorm, GetAttr, Lookup, Meta, Null, ReadDirPlus};
+        !matches!(self.by_nfs3(), Null | ConnStorm | GetAttr | Lookup | Meta | ReadDirPlus)
+    }
+
+    /// Returns true if calls of the workload have a size: that of their payload, or the longest
+    /// page of a listing.
+    pub const fn has_size(self) -> bool {
+        self.has_payload() || matches!(self, Self::ReadDirPlus)
     }
 }
 
@@ -168,15 +190,18 @@ impl TryFrom<String> for Workload {
 /// Objects on the server that one generator works on.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadFiles {
-    /// A directory of its own: with [`NAMES`] files for LOOKUP, and place for those of CREATE.
+    /// A directory of its own: with [`NAMES`] files for LOOKUP, with `names` of them for
+    /// READDIRPLUS, and place for those of CREATE.
     pub dir: FileHandle,
     /// A file of its own.
     pub file: FileHandle,
     /// Blocks of that file.
     pub blocks: u64,
+    /// Names in the directory of [`Workload::ReadDirPlus`], without `.` and `..`.
+    pub names: u32,
 }
 
-/// Returns the name of file `number` among the [`NAMES`] files.
+/// Returns the name of file `number` in a directory for LOOKUP or READDIRPLUS.
 pub fn name(number: u64) -> Label {
     let mut label = Label::default();
     let _ = write!(label, "f{number}");

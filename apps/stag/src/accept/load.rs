@@ -99,6 +99,7 @@ impl LoadTarget<'_> {
             calls,
             verified: workload.has_payload(),
             seed,
+            names: None,
             rdma_version: Some("1".to_owned()),
         };
         let plan = LoadPlan {

@@ -1,7 +1,7 @@
 //! Files of NFS workloads: in a directory of their own on the server, made before a run and removed
 //! after it.
 
-use super::options::RunOptions;
+use super::{options::RunOptions, run};
 use crate::{
     Error,
     call::{Remote, Url, failed},
@@ -33,6 +33,16 @@ pub struct Ground {
     name: String,
     plots: Vec<FilePlot>,
     size: usize,
+}
+
+/// An error if a run is stopped while its files are made.
+fn check_stop(stop: &Stop) -> Result<(), Error> {
+    match stop.is_asked() {
+        true => {
+            Err(Error::Stopped("stopped while files were made: nothing was measured".to_owned()))
+        }
+        false => Ok(()),
+    }
 }
 
 struct FilePlot {
@@ -90,32 +100,34 @@ impl Ground {
         let client = &mut self.remote.client;
         client.mkdir(home, label.as_bytes(), 0o700).map_err(failed("MKDIR"))?;
         let dir = client.lookup(home, label.as_bytes()).map_err(failed("LOOKUP"))?.object;
-        client
-            .create(dir, b"data", CreateHow::Unchecked(SetAttributes::default()))
-            .map_err(failed("CREATE"))?;
-        let file = client.lookup(dir, b"data").map_err(failed("LOOKUP"))?.object;
+        let names = run::names(arguments);
+        let file = match names {
+            // A directory that is listed has no names but those that are counted.
+            Some(_) => dir,
+            None => {
+                let how = CreateHow::Unchecked(SetAttributes::default());
+                client.create(dir, b"data", how).map_err(failed("CREATE"))?;
+                client.lookup(dir, b"data").map_err(failed("LOOKUP"))?.object
+            }
+        };
         // Two, so that a mixture has one to read and one to write.
         let blocks = if arguments.workload.has_payload() {
             (arguments.file_size / self.size).max(2)
         } else {
             1
         };
-        let files = LoadFiles { dir, file, blocks: blocks as u64 };
+        let files = LoadFiles { dir, file, blocks: blocks as u64, names: names.unwrap_or(0) };
         self.plots.push(FilePlot { files, name: label });
-        if arguments.workload.by_nfs3() == Workload::Lookup {
-            for number in 0..NAMES {
-                let how = CreateHow::Unchecked(SetAttributes::default());
-                client.create(dir, name(number).octets(), how).map_err(failed("CREATE"))?;
-            }
+        let is_looked_up = arguments.workload.by_nfs3() == Workload::Lookup;
+        for number in 0..if is_looked_up { NAMES } else { files.names.into() } {
+            check_stop(stop)?;
+            let how = CreateHow::Unchecked(SetAttributes::default());
+            client.create(dir, name(number).octets(), how).map_err(failed("CREATE"))?;
         }
         if arguments.workload.has_payload() {
             let mut number = 0;
             while number < files.blocks {
-                if stop.is_asked() {
-                    return Err(Error::Stopped(
-                        "stopped while files were made: nothing was measured".to_owned(),
-                    ));
-                }
+                check_stop(stop)?;
                 let piece = number..files.blocks.min(number + blocks_at_once(self.size));
                 let octets = piece.map(|number| block(number, self.size, false));
                 let octets = octets.collect::<Vec<_>>().concat();

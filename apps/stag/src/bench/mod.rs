@@ -51,6 +51,8 @@ pub const HELP: &str = include_str!("help.txt");
 const SIZE: usize = 4_096;
 /// Of a call in the reverse direction, which has to fit inline on version 1.
 const REVERSE_SIZE: usize = 1_024;
+/// Of a page of READDIRPLUS.
+const PAGE_SIZE: usize = 32 << 10;
 /// Between the seeds of runs that follow each other.
 const SEED_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Relative precision at which the search for the highest rate ends.
@@ -228,8 +230,12 @@ fn measure(arguments: &RunOptions, stop: &Stop) -> Result<Series, Error> {
 /// Octets of payload to be tried.
 fn sizes(arguments: &RunOptions) -> Vec<usize> {
     match &arguments.size {
-        Some(sizes) if arguments.workload.has_payload() => sizes.0.clone(),
-        _ => vec![if arguments.workload == Workload::Reverse { REVERSE_SIZE } else { SIZE }],
+        Some(sizes) if arguments.workload.has_size() => sizes.0.clone(),
+        _ => vec![match arguments.workload {
+            Workload::Reverse => REVERSE_SIZE,
+            Workload::ReadDirPlus => PAGE_SIZE,
+            _ => SIZE,
+        }],
     }
 }
 
@@ -332,6 +338,12 @@ fn check(arguments: &RunOptions, url: &Url) -> Result<(), Error> {
         return Err(Error::usage(format!(
             "--cores {} is more than the {cores} that this process may use: give a lower number",
             arguments.cores
+        )));
+    }
+    if arguments.names.is_some() && arguments.workload != Workload::ReadDirPlus {
+        return Err(Error::usage(format!(
+            "--names is of the directory that nfs3:readdirplus lists: leave it out with {}",
+            arguments.workload
         )));
     }
     if arguments.connections < arguments.cores {

@@ -13,6 +13,9 @@ use stag_load::{Arrivals, Workload, ladder::Promise, latency::PERCENTILES};
 use stag_protocol::rpcrdma::Versions;
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, str::FromStr};
 
+/// Maximum of `--names`: a listing of that many files is made and removed within minutes.
+const NAMES_MAX: i64 = 1_000_000;
+
 /// Arguments of `bench`.
 #[derive(Clone, Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -149,11 +152,13 @@ pub struct RunOptions {
     /// workloads
     pub url: Option<String>,
     /// Workload to call it with: null, echo, pull, push, mixed, reverse, connstorm, nfs3:getattr,
-    /// nfs3:lookup, nfs3:read, nfs3:write, nfs3:mixed, nfs3:meta, or the same of nfs4
+    /// nfs3:lookup, nfs3:read, nfs3:write, nfs3:mixed, nfs3:meta, or the same of nfs4; nfs3:commit,
+    /// nfs3:readdirplus
     #[arg(long, value_name = "NAME", default_value = "null")]
     pub workload: Workload,
     /// Bytes of payload of a call (with suffix K or M); several, separated by commas, are measured
-    /// one after the other [default: 4K, of reverse 1K]
+    /// one after the other; of nfs3:readdirplus those of the longest reply [default: 4K, of reverse
+    /// 1K, of nfs3:readdirplus 32K]
     #[arg(long, value_name = "SIZE,…", value_parser = sizes)]
     pub size: Option<List<usize>>,
     /// Connections of all cores together; for connstorm, the number at a time
@@ -196,6 +201,9 @@ pub struct RunOptions {
     /// Bytes of the file that each core reads or writes
     #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = size)]
     pub file_size: usize,
+    /// Names in the directory of each core that nfs3:readdirplus lists [default: 10000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=NAMES_MAX))]
+    pub names: Option<u32>,
     /// Seconds that a call may take
     #[arg(long, value_name = "S", default_value_t = 30,
         value_parser = clap::value_parser!(u16).range(1..=3_600))]
@@ -271,6 +279,7 @@ impl RunOptions {
             format!("--rdma-version={}", written(self.rdma_version)),
         ]);
         words.extend(self.depth.map(|depth| format!("--depth={depth}")));
+        words.extend(self.names.map(|names| format!("--names={names}")));
         words.extend(self.warm_up.map(|seconds| format!("--warm-up={seconds}")));
         words.extend(self.duration.map(|seconds| format!("--duration={seconds}")));
         words.extend(self.no_verify.then(|| "--no-verify".to_owned()));

@@ -23,6 +23,8 @@ const OPEN_DEPTH: u16 = 64;
 /// Default warm-up and duration, in seconds.
 const WARM_UP: f64 = 2.0;
 pub const DURATION: f64 = 10.0;
+/// Default number of names in a directory that is listed.
+const NAMES: u32 = 10_000;
 /// Time from when all are connected to the first call, of a run on this node alone.
 pub const LEAD: Duration = stag_load::run::LEAD;
 
@@ -45,7 +47,7 @@ pub fn setup(arguments: &RunOptions, url: &Url, point: Point) -> RunSetup {
     RunSetup {
         url: format!("{url}{}", String::from_utf8_lossy(&url.path).trim_end_matches('/')),
         workload: arguments.workload,
-        size: if arguments.workload.has_payload() { size } else { 0 },
+        size: if arguments.workload.has_size() { size } else { 0 },
         connections: arguments.connections.into(),
         depth: depth.into(),
         cores: arguments.cores.into(),
@@ -56,12 +58,19 @@ pub fn setup(arguments: &RunOptions, url: &Url, point: Point) -> RunSetup {
         calls: arguments.calls,
         verified: arguments.workload.has_payload() && !arguments.no_verify,
         seed,
+        names: names(arguments),
         rdma_version: url
             .server
             .fabric()
             .is_some()
             .then(|| written(arguments.rdma_version).to_owned()),
     }
+}
+
+/// Names in the directory of a core; `None` if no directory is listed.
+pub fn names(arguments: &RunOptions) -> Option<u32> {
+    let is_listed = arguments.workload == Workload::ReadDirPlus;
+    is_listed.then(|| arguments.names.unwrap_or(NAMES))
 }
 
 /// Runs until the end or until it is stopped, and reports each second.

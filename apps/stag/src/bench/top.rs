@@ -368,6 +368,7 @@ mod tests {
             calls: None,
             verified: true,
             seed: 1,
+            names: None,
             rdma_version: Some("1".to_owned()),
         }
     }

@@ -163,7 +163,7 @@ fn stored(workload: Workload, shared: bool) -> io::Result<Stored> {
     }
     let mut plan = LoadPlan::new(workload, LEN, DEPTH);
     (plan.verify, plan.is_nfs) = (false, true);
-    plan.files = Some(LoadFiles { dir, file: made.handle, blocks: BLOCKS as u64 });
+    plan.files = Some(LoadFiles { dir, file: made.handle, blocks: BLOCKS as u64, names: 0 });
     Ok(Stored { store, plan })
 }
 

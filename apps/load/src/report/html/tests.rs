@@ -33,6 +33,7 @@ fn outcome(rate: Option<f64>, size: usize) -> RunOutcome {
         calls: None,
         verified: size > 0,
         seed: 1,
+        names: None,
         rdma_version: Some("1".to_owned()),
     };
     RunOutcome {
