@@ -35,7 +35,7 @@ use crate::{
 pub type Goal = (&'static str, &'static str, fn() -> Vec<GoalRow>);
 
 /// All of them, in the order of the table. A goal with several lines is measured by all of them.
-pub const GOALS: [Goal; 27] = [
+pub const GOALS: [Goal; 29] = [
     ("G1", "NULL round trip on shared memory, against a two-thread ring", null_shm),
     ("G1", "the same, against UCX", rows::null_shm),
     (
@@ -89,6 +89,12 @@ pub const GOALS: [Goal; 27] = [
     ("G15", "READ and WRITE over iWARP, against our own TCP", beside_tcp),
     ("G15s", "WRITE on shared memory, against READ of the same size", writes_shm),
     ("G16", "calls by version 4 of NFS, against version 3", version_4),
+    ("G16", "the same, against NFS-Ganesha with the same client", rows::version_4),
+    (
+        "G17",
+        "files on tmpfs and on a disk, against NFS-Ganesha with the same client",
+        rows::on_files,
+    ),
     ("G18", "clients of the library, against RawClient; CPU of one that waits", library_callers),
     ("Gc", "NFS on CephFS over TCP, against NFS-Ganesha and libcephfs alone", rows::on_ceph),
 ];

@@ -14,6 +14,7 @@
 //! | [`results`], [`host`] | files and tables |
 //! | [`way`] | the fabrics between two ends of ours, as URLs |
 //! | [`site`] | cores, directories, programs |
+//! | [`files_place`], [`mounts`] | file systems of the files that are served |
 //! | [`ceph`] | the cluster of comparisons on CephFS |
 //! | [`processor`] | time that a server's threads had a core |
 //! | [`cli`] | the command line |
@@ -23,11 +24,13 @@ pub mod ceph;
 pub mod cli;
 pub mod contender;
 pub mod cores;
+pub mod files_place;
 pub mod floor;
 pub mod goal;
 pub mod goals;
 pub mod host;
 pub mod minimal;
+pub mod mounts;
 pub mod ours;
 pub mod processor;
 pub mod results;

@@ -1,7 +1,10 @@
 //! Site of measurements: a core for each side, a directory for sockets, and the programs that it
 //! starts and ends.
 
-use crate::contender::Absence;
+use crate::{
+    contender::Absence,
+    mounts::{self, SHARED_MEMORY},
+};
 use rustix::{
     process::{Pid, Signal, kill_process},
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
@@ -50,6 +53,8 @@ pub struct MeasuringSite {
     pub stag: PathBuf,
     own: PathBuf,
     home: TempDir,
+    /// A directory like it on tmpfs, if there is one.
+    tmpfs: Option<TempDir>,
 }
 
 impl MeasuringSite {
@@ -71,7 +76,10 @@ impl MeasuringSite {
             env::current_exe().map_err(|error| format!("this program cannot be found: {error}"))?;
         let home = TempDir::with_prefix(HOME)
             .map_err(|error| format!("no temporary directory: {error}"))?;
-        Ok(Self { server, client, turn, stag: own.with_file_name("stag"), own, home })
+        let shared_memory = Path::new(SHARED_MEMORY);
+        let is_tmpfs = mounts::file_system(shared_memory).is_some_and(|it| it == "tmpfs");
+        let tmpfs = is_tmpfs.then(|| TempDir::with_prefix_in(HOME, shared_memory).ok()).flatten();
+        Ok(Self { server, client, turn, stag: own.with_file_name("stag"), own, home, tmpfs })
     }
 
     /// A program of this source.
@@ -79,19 +87,21 @@ impl MeasuringSite {
         self.own.with_file_name(name)
     }
 
-    /// Has SIGINT, SIGTERM and SIGHUP end this process and remove its directory. What it started
+    /// Has SIGINT, SIGTERM and SIGHUP end this process and remove its directories. What it started
     /// ends with it.
     ///
     /// # Errors
     /// As `sigaction(2)` and threads fail.
     pub fn remove_on_signals(&self) -> io::Result<()> {
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-        let home = self.home().to_owned();
+        let homes: Vec<_> =
+            [Some(self.home()), self.tmpfs()].into_iter().flatten().map(Path::to_owned).collect();
         let wait = move || {
             let Some(signal) = signals.forever().next() else { return };
             // A server that still starts may add a file meanwhile.
             for _ in 0..REMOVALS {
-                if std::fs::remove_dir_all(&home).is_ok() {
+                homes.iter().for_each(|home| drop(std::fs::remove_dir_all(home)));
+                if homes.iter().all(|home| !home.exists()) {
                     break;
                 }
                 thread::sleep(Duration::from_millis(20));
@@ -109,6 +119,11 @@ impl MeasuringSite {
     /// A directory that goes with the site, for sockets and configurations.
     pub fn home(&self) -> &Path {
         self.home.path()
+    }
+
+    /// The same on tmpfs; none if this host has none in [`SHARED_MEMORY`].
+    pub fn tmpfs(&self) -> Option<&Path> {
+        self.tmpfs.as_ref().map(TempDir::path)
     }
 
     /// Finds a program, or says which package has it.
@@ -184,6 +199,11 @@ impl MeasuringSite {
         let said = String::from_utf8_lossy(&output.stderr);
         Err(format!("{} failed: {}", shown(&command), last_line(&said)))
     }
+}
+
+/// Returns true if this process acts as root.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
 }
 
 /// The cores that this process may use.

@@ -2,8 +2,9 @@
 
 use crate::{
     contender::{Absence, Contender, Reading},
+    files_place::FilesPlace,
     processor::ProcessWatch,
-    site::{MeasuringSite, RunningServer, shown},
+    site::{MeasuringSite, RunningServer, is_root, shown},
     way::{IWARP, Way},
 };
 use stag_load::RunOutcome;
@@ -14,8 +15,21 @@ use std::{process::Command, time::Duration};
 pub enum ServedProgram {
     /// The echo program.
     Echo,
-    /// NFS version 3, files in memory.
+    /// NFS, files in memory.
     Memory,
+    /// NFS, a directory of files.
+    Files(FilesPlace),
+}
+
+impl ServedProgram {
+    /// Name of the export; none of a program that has none.
+    const fn export(self) -> Option<&'static str> {
+        match self {
+            Self::Echo => None,
+            Self::Memory => Some("memory"),
+            Self::Files(_) => Some("files"),
+        }
+    }
 }
 
 /// A run of `stag bench`.
@@ -58,6 +72,11 @@ impl StagBench {
     #[must_use]
     pub fn by_response(self) -> Self {
         Self { times: BenchTimes::Response, ..self }
+    }
+
+    /// Returns true if the calls are of NFS version 4.
+    pub fn is_nfs4(&self) -> bool {
+        self.options.iter().any(|option| option.starts_with("nfs4:"))
     }
 
     /// Against `url`, on the client's core.
@@ -160,25 +179,38 @@ pub fn serve(
     match served {
         ServedProgram::Echo => command.args(["echo"]),
         ServedProgram::Memory => command.args(["serve", "--memory", "256M"]),
+        ServedProgram::Files(place) => {
+            let directory = place.directory(site)?;
+            commands.push(directory.remark());
+            command.arg("serve").arg(&directory.files).args(["--name", "files"]);
+            // The caller is root as well, and NFS-Ganesha has all callers act as root.
+            command.args(is_root().then_some(["--squash", "none"]).into_iter().flatten());
+            command.arg("--state-dir").arg(&directory.state)
+        }
     };
     command.args(["--listen", &listen, "--tcp", tcp.unwrap_or("none")]);
     command.args(way.inline.iter().flat_map(|len| ["--inline", len]));
     commands.push(shown(&command));
     let (running, at) = site.serve(command, |line| line.strip_prefix(sign).map(str::to_owned))?;
     let at = if tcp.is_some() { format!("tcp://{at}") } else { at };
-    let url = match (served, at.split_once('?')) {
-        (ServedProgram::Echo, _) => at,
+    let url = match (served.export(), at.split_once('?')) {
+        (None, _) => at,
         // A socket's export comes after a colon and before the query.
-        (ServedProgram::Memory, Some((socket, query))) => format!("{socket}:/memory?{query}"),
-        (ServedProgram::Memory, None) if at.starts_with("shm") => format!("{at}:/memory"),
-        (ServedProgram::Memory, None) => format!("{at}/memory"),
+        (Some(export), Some((socket, query))) => format!("{socket}:/{export}?{query}"),
+        (Some(export), None) if at.starts_with("shm") => format!("{at}:/{export}"),
+        (Some(export), None) => format!("{at}/{export}"),
     };
     Ok((running, url))
 }
 
 impl Contender for Stag {
     fn name(&self) -> String {
-        format!("Stag, {}", self.way.name())
+        match self.served {
+            ServedProgram::Echo | ServedProgram::Memory => format!("Stag, {}", self.way.name()),
+            ServedProgram::Files(place) => {
+                format!("Stag, {}, files on {}", self.way.name(), place.name())
+            }
+        }
     }
 
     fn commands(&self) -> Vec<String> {

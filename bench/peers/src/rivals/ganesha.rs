@@ -1,4 +1,4 @@
-//! NFS-Ganesha with files in memory or on CephFS, over TCP, called by `stag bench`.
+//! NFS-Ganesha with files in memory, in a directory or on CephFS, over TCP, called by `stag bench`.
 //!
 //! It does not start unless it can register with a port mapper. It is therefore started where it
 //! finds one of ours ([`Mapper`]) in the place of the host's: in a mount namespace of its own,
@@ -8,7 +8,8 @@ use super::{free_port, mapper::Mapper};
 use crate::{
     ceph::SharedCluster,
     contender::{Absence, Contender, Reading},
-    site::{MeasuringSite, RunningServer, shown, unique},
+    files_place::{FilesDirectory, FilesPlace},
+    site::{MeasuringSite, RunningServer, is_root, shown, unique},
     stag::StagBench,
 };
 use std::{
@@ -29,6 +30,7 @@ const EXPORT: &str = "/export";
 #[derive(Clone, Debug)]
 enum GaneshaStore {
     Memory,
+    Vfs(FilesPlace),
     Ceph(SharedCluster, ObjectCache),
 }
 
@@ -59,6 +61,11 @@ impl Ganesha {
         Self::of(GaneshaStore::Memory, StagBench::new(options))
     }
 
+    /// The same with the files of a fresh directory.
+    pub fn on_files(place: FilesPlace, options: &str) -> Self {
+        Self::of(GaneshaStore::Vfs(place), StagBench::new(options))
+    }
+
     /// The same with the root of a cluster's file system, through libcephfs.
     pub fn on_ceph(cluster: &SharedCluster, cache: ObjectCache, bench: StagBench) -> Self {
         Self::of(GaneshaStore::Ceph(cluster.clone(), cache), bench)
@@ -73,6 +80,8 @@ impl Contender for Ganesha {
     fn name(&self) -> String {
         let store = match self.store {
             GaneshaStore::Memory => "MEM",
+            GaneshaStore::Vfs(FilesPlace::Tmpfs) => "VFS on tmpfs",
+            GaneshaStore::Vfs(FilesPlace::Disk) => "VFS on a disk",
             GaneshaStore::Ceph(_, ObjectCache::AsItComes) => "CEPH",
             GaneshaStore::Ceph(_, ObjectCache::Off) => "CEPH, no object cache",
         };
@@ -88,16 +97,28 @@ impl Contender for Ganesha {
         let unshare = site.find("unshare", "util-linux")?;
         let (module, package) = match self.store {
             GaneshaStore::Memory => ("libfsalmem.so", "nfs-ganesha-mem"),
+            GaneshaStore::Vfs(_) => ("libfsalvfs.so", "nfs-ganesha-vfs"),
             GaneshaStore::Ceph(..) => ("libfsalceph.so", "nfs-ganesha-ceph"),
         };
         if !has_module(Path::new("/usr"), module) {
             let (program, package) = (module.to_owned(), package.to_owned());
             return Err(Absence::Missing { program, package });
         }
+        if matches!(self.store, GaneshaStore::Vfs(_)) && !is_root() {
+            return Err(Absence::failed(
+                "FSAL_VFS opens files by their handles, which takes root (CAP_DAC_READ_SEARCH)",
+            ));
+        }
         let home = site.home().join(format!("ganesha-{}", unique()));
         fs::create_dir(&home).map_err(Absence::failed)?;
+        let mut remarks = Vec::new();
         let store = match &self.store {
             GaneshaStore::Memory => GaneshaBlocks::memory(),
+            GaneshaStore::Vfs(place) => {
+                let directory = place.directory(site)?;
+                remarks.push(directory.remark());
+                GaneshaBlocks::vfs(&directory)
+            }
             GaneshaStore::Ceph(cluster, ObjectCache::AsItComes) => {
                 GaneshaBlocks::ceph(&cluster.configuration(site)?)
             }
@@ -112,20 +133,22 @@ impl Contender for Ganesha {
         let (nfs, mount) =
             (free_port().map_err(Absence::failed)?, free_port().map_err(Absence::failed)?);
         let configuration = home.join("ganesha.conf");
-        let text = configured(nfs, mount, &store);
+        let ports = GaneshaPorts { nfs, mount };
+        let text = configured(ports, self.bench.is_nfs4(), &store);
         fs::write(&configuration, &text).map_err(Absence::failed)?;
         let socket = home.join("rpcbind.sock");
         self.mapper = Some(Mapper::listen(&socket).map_err(Absence::failed)?);
 
         let mut serving = site.on_core(site.server, unshare);
-        serving.args(namespaces(rustix::process::geteuid().is_root())).args(["sh", "-c"]);
+        serving.args(namespaces(is_root())).args(["sh", "-c"]);
         serving.arg(script(&program, &configuration, &socket));
         let shown_configuration = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        self.commands = vec![
+        self.commands = remarks;
+        self.commands.extend([
             format!("# {}: {shown_configuration}", configuration.display()),
             format!("# {}: answers true to whatever is registered", socket.display()),
             shown(&serving),
-        ];
+        ]);
         let url = format!("tcp://127.0.0.1:{nfs}{EXPORT}?mountport={mount}");
         self.commands.push(shown(&self.bench.command(site, &url)));
         self.server = Some((start(site, serving)?, url));
@@ -183,6 +206,17 @@ impl GaneshaBlocks {
         }
     }
 
+    /// The files of a directory.
+    fn vfs(directory: &FilesDirectory) -> Self {
+        Self {
+            store: String::new(),
+            export: format!(
+                "Path = \"{}\";\n    FSAL {{ Name = VFS; }}",
+                directory.files.display()
+            ),
+        }
+    }
+
     /// The root of the file system, as the cluster's administrator.
     fn ceph(configuration: &Path) -> Self {
         Self {
@@ -193,13 +227,22 @@ impl GaneshaBlocks {
     }
 }
 
-/// NFS version 3 only, over TCP, for everybody as root, at ports of the loopback address, and
-/// nothing that needs another daemon. Whatever is not named here is as it comes.
-fn configured(nfs: u16, mount: u16, blocks: &GaneshaBlocks) -> String {
+/// Ports of the loopback address.
+#[derive(Clone, Copy, Debug)]
+struct GaneshaPorts {
+    nfs: u16,
+    mount: u16,
+}
+
+/// NFS version 3, and 4 if it is called, over TCP, for everybody as root, at ports of the loopback
+/// address, and nothing that needs another daemon. Whatever is not named here is as it comes.
+fn configured(ports: GaneshaPorts, is_nfs4: bool, blocks: &GaneshaBlocks) -> String {
+    let GaneshaPorts { nfs, mount } = ports;
     let GaneshaBlocks { store, export } = blocks;
+    let protocols = if is_nfs4 { "3, 4" } else { "3" };
     format!(
         "NFS_CORE_PARAM {{
-    Protocols = 3;
+    Protocols = {protocols};
     Bind_addr = 127.0.0.1;
     NFS_Port = {nfs};
     MNT_Port = {mount};
@@ -212,7 +255,7 @@ NFSv4 {{ Graceless = true; }}
 EXPORT {{
     Export_Id = 1;
     Pseudo = {EXPORT};
-    Protocols = 3;
+    Protocols = {protocols};
     Transports = TCP;
     Access_Type = RW;
     SecType = sys, none;
@@ -261,7 +304,8 @@ mod tests {
 
     #[test]
     fn the_configuration_has_ports_of_its_own_and_no_other_daemon() {
-        let text = configured(32_049, 32_048, &GaneshaBlocks::memory());
+        let ports = GaneshaPorts { nfs: 32_049, mount: 32_048 };
+        let text = configured(ports, false, &GaneshaBlocks::memory());
         for line in [
             "NFS_Port = 32049;",
             "MNT_Port = 32048;",
@@ -271,15 +315,26 @@ mod tests {
             "Inode_Size = 0x200000;",
             "FSAL { Name = MEM; }",
             "Path = /export;",
+            "Protocols = 3;",
         ] {
             assert!(text.contains(line), "{line}");
         }
-        let ceph = configured(1, 2, &GaneshaBlocks::ceph(Path::new("/c/ceph.conf")));
+        let ceph = GaneshaBlocks::ceph(Path::new("/c/ceph.conf"));
+        let ceph = configured(ports, false, &ceph);
         for line in ["Ceph_Conf = /c/ceph.conf;", "Name = CEPH;", "Path = /;", "Pseudo = /export;"]
         {
             assert!(ceph.contains(line), "{line}");
         }
-        for text in [text, ceph] {
+        let directory = FilesDirectory {
+            files: PathBuf::from("/a/files"),
+            state: PathBuf::from("/a/state"),
+            file_system: "ext4".to_owned(),
+        };
+        let vfs = configured(ports, true, &GaneshaBlocks::vfs(&directory));
+        for line in ["Name = VFS;", "Path = \"/a/files\";", "Protocols = 3, 4;"] {
+            assert!(vfs.contains(line), "{line}");
+        }
+        for text in [text, ceph, vfs] {
             let count = |what| text.matches(what).count();
             assert_eq!(count('{'), count('}'));
             assert!(text.lines().all(|line| line.is_empty() || line.ends_with([';', '{', '}'])));
