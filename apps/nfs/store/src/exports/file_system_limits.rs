@@ -28,6 +28,8 @@ pub(crate) struct FileSystemLimits {
     pub(crate) link_max: u32,
     /// True for a file system on the network, or of another process: any call may block.
     pub(crate) is_remote: bool,
+    /// True for tmpfs, where a sync has nothing to write.
+    pub(crate) is_in_memory: bool,
     /// True if it was mounted read-only when it was checked.
     pub(crate) is_read_only: bool,
     /// Ability of its times to distinguish changes.
@@ -74,6 +76,7 @@ impl FileSystemLimits {
                 file_size_max: OFFSET_MAX,
                 link_max: LINK_MAX_UNKNOWN,
                 is_remote: false,
+                is_in_memory: false,
                 is_read_only: false,
                 grain: TimeGrain::default(),
                 has_xattrs: false,
@@ -90,6 +93,7 @@ impl FileSystemLimits {
             file_size_max: probed.unwrap_or_else(|| kind.file_size_max(block_len(&about))),
             link_max: kind.link_max(),
             is_remote,
+            is_in_memory: kind == FileSystemKind::Tmpfs,
             is_read_only: is_mounted_read_only(&root),
             grain: grain.unwrap_or_default(),
             has_xattrs: has_xattrs(&root),
@@ -247,6 +251,7 @@ mod tests {
                 file_size_max: OFFSET_MAX,
                 link_max: LINK_MAX_UNKNOWN,
                 is_remote: false,
+                is_in_memory: false,
                 is_read_only: false,
                 grain: TimeGrain::Coarse,
                 has_xattrs: false,

@@ -6,7 +6,8 @@
 //! several of these stores, each gets a write-back failure from its own descriptor, and changes the
 //! verifier for all.
 //!
-//! **Syncs**, of every export: a call that requires one is carried out here except for the sync. It
+//! **Syncs**, of every export but those on tmpfs, where fsync(2) has nothing to write and the shard
+//! calls it: a call that requires one is carried out here except for the sync. It
 //! is answered when a helper has synced, by a duplicate of the shard's own descriptor: the kernel
 //! reports a failed write-back to the descriptors open at the time.
 //!
@@ -209,10 +210,20 @@ impl Files {
     pub(super) fn waits(&self, object: &FileHandle, effort: Effort) -> bool {
         self.helpers.is_some()
             && match effort {
-                Effort::Sync | Effort::Long => true,
-                Effort::Change => self.shared.sync_directories || self.is_slow(object),
-                Effort::Plain => self.is_slow(object),
+                Effort::Long => true,
+                Effort::Sync => self.syncs_wait(object),
+                Effort::Change if self.shared.sync_directories => self.syncs_wait(object),
+                Effort::Change | Effort::Plain => self.is_slow(object),
             }
+    }
+
+    /// Returns true if a sync of an object may take long. An export is one file system (`NO_XDEV`),
+    /// so the type of its root decides for all of its objects.
+    fn syncs_wait(&self, object: &FileHandle) -> bool {
+        let in_memory = &self.serving.in_memory;
+        let is_quick = !in_memory.is_empty()
+            && HandleKey::claimed_export(object).is_some_and(|id| in_memory.contains(&id));
+        !is_quick || self.is_slow(object)
     }
 
     pub(super) fn mount_waits(&self) -> bool {

@@ -10,7 +10,7 @@ use super::{
     SharedFiles, SlowExports,
     access_table::AccessTable,
     kernel_handles::ExportMounts,
-    serving::Serving,
+    serving::{Serving, in_memory},
     shared::{check_cluster, check_openat2},
 };
 use crate::{
@@ -106,6 +106,7 @@ impl SharedFiles {
         let rules = rules.map(|it| (it.config.name.clone(), it.rules.clone())).collect();
         self.roster.publish(Serving {
             waiting,
+            in_memory: in_memory(&exports),
             access: AccessTable::of(rules, &exports, set.is_insecure).map(Arc::new),
             exports: Arc::new(exports),
             mounts: Arc::new(mounts),

@@ -24,6 +24,8 @@ pub(super) struct Serving {
     pub mounts: Arc<ExportMounts>,
     /// Exports whose calls may block, and are carried out by helpers.
     pub waiting: Arc<[ExportId]>,
+    /// Exports on tmpfs: no helper is needed for their syncs.
+    pub in_memory: Arc<[ExportId]>,
     /// The rules that determine `waiting`.
     pub slow: Arc<SlowExports>,
     /// Client rules of exports; none if no export has any.
@@ -40,11 +42,17 @@ pub(super) struct Roster {
     pub reviving: Mutex<()>,
 }
 
+/// Ids of the exports among these that are on tmpfs.
+pub(super) fn in_memory(exports: &Exports) -> Arc<[ExportId]> {
+    exports.iter().filter(|export| export.limits().is_in_memory).map(Export::id).collect()
+}
+
 impl Roster {
     /// The exports that the server starts with.
     pub fn new(exports: Exports, mounts: ExportMounts, slow: SlowExports) -> Self {
         let serving = Serving {
             waiting: slow.of(&exports),
+            in_memory: in_memory(&exports),
             slow: Arc::new(slow),
             exports: Arc::new(exports),
             mounts: Arc::new(mounts),
@@ -93,6 +101,7 @@ impl SharedFiles {
         let access = serving.access.as_ref().map(|table| Arc::new(table.renewed(&exports)));
         self.roster.publish(Serving {
             waiting: serving.slow.of(&exports),
+            in_memory: in_memory(&exports),
             exports: Arc::new(exports),
             mounts: Arc::new(mounts),
             access,

@@ -1,4 +1,5 @@
 use super::*;
+use crate::{Effort, Store};
 
 #[test]
 fn reads_end_where_the_file_ends() {
@@ -213,4 +214,42 @@ pub(super) fn mount_tmpfs(path: &Path, options: &str) {
     let mut mount = std::process::Command::new("mount");
     mount.args(["-t", "tmpfs", "-o", options, "none"]).arg(path);
     assert!(mount.status().unwrap().success());
+}
+
+#[test]
+fn syncs_wait_for_no_helper_where_files_are_in_memory() {
+    let places = ["/dev/shm", "/var/tmp", "/tmp"].map(Path::new);
+    let is_in_memory = |place: &Path| {
+        rustix::fs::statfs(place).ok().map(|about| about.f_type as u32 == 0x0102_1994)
+    };
+    for is_wanted in [true, false] {
+        let Some(place) = places.iter().find(|place| is_in_memory(place) == Some(is_wanted)) else {
+            println!("skipped: no directory for files in memory ({is_wanted})");
+            continue;
+        };
+        for slow in [SlowExports::ByFileSystem, SlowExports::All] {
+            let Ok(home) = tempfile::tempdir_in(place) else { continue };
+            let lab = Lab::at(home, |config| config.sync_directories = true);
+            drop(lab.files);
+            let waiting = WaitingConfig { helpers: 2, slow: slow.clone() };
+            let shared = SharedFiles::open_waiting(&lab.config, &waiting).unwrap();
+            let helpers = Helpers::start_with(1, 2, Arc::new(|_, _, _| ())).unwrap().remove(0);
+            let files = Files::open(&shared, 0).unwrap().with_helpers(helpers);
+            let exports = shared.exports();
+            let export = exports.iter().next().unwrap();
+            let root = shared.root(export);
+            if export.limits().is_remote {
+                continue;
+            }
+            let waits = |effort| Store::waits(&files, &root, effort);
+            let is_slow = slow == SlowExports::All;
+            assert_eq!(waits(Effort::Plain), is_slow);
+            for effort in [Effort::Sync, Effort::Change] {
+                assert_eq!(waits(effort), is_slow || !is_wanted, "{effort:?} {slow:?} {place:?}");
+            }
+            assert!(waits(Effort::Long), "a copy takes long anywhere");
+            let garbage = FileHandle::new(b"of nobody").unwrap();
+            assert!(Store::waits(&files, &garbage, Effort::Sync));
+        }
+    }
 }
