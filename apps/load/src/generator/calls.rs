@@ -86,15 +86,17 @@ impl Generator {
     /// Makes a call of slot `index` on connection `peer`.
     #[inline]
     pub(super) fn send(&mut self, cx: &mut Cx<'_>, index: u32, peer: usize, ask: Ask) {
-        let maker = &self.maker;
+        let Self { maker, items, .. } = self;
         let made = self.peers.get(peer).and_then(|peer| match &mut self.sessions {
             None => match &self.progress {
-                None => maker.make(cx, *peer, ask, Token(index.into())),
-                Some(progress) => maker.make_next(cx, *peer, ask, Token(index.into()), progress),
+                None => maker.make(cx, *peer, ask, Token(index.into()), items),
+                Some(progress) => {
+                    maker.make_next(cx, *peer, ask, Token(index.into()), progress, items)
+                }
             },
             Some(sessions) => {
                 let place = sessions.next_place(index)?;
-                let made = maker.make_compound(cx, *peer, ask, place);
+                let made = maker.make_compound(cx, *peer, ask, place, items);
                 if made.is_some() {
                     sessions.begin(index);
                 }

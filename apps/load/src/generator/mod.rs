@@ -16,7 +16,7 @@ use crate::{
     latency::{CallRecord, elapsed},
     schedule::{Pace, Random, RunSpan},
     stages::{ClientStages, Stage, Watcher},
-    workload::{self, Ask, CallProgress, Maker, Workload},
+    workload::{self, Ask, CallProgress, Maker, SpareItems, Workload},
 };
 use outage::CallOutages;
 pub(crate) use outage::ReplySeries;
@@ -132,6 +132,7 @@ pub struct Generator {
     /// Of a workload of NFS version 4.1.
     sessions: Option<Box<Sessions>>,
     outages: CallOutages,
+    items: SpareItems,
 }
 
 /// The call that asks a server for its stages: no place has this number.
@@ -185,6 +186,7 @@ impl Generator {
             progress: CallProgress::new(maker.workload, places),
             sessions: None,
             outages: CallOutages::default(),
+            items: SpareItems::new(maker.verify, places),
         }
     }
 
@@ -438,6 +440,9 @@ impl App for Generator {
             None => &[][..],
             Some(result) => result,
         };
+        if let Some(item) = outcome.item {
+            self.items.give(item);
+        }
         let Some(slot) = self.slots.get(index as usize) else {
             let told = outcome.reply.map_err(Error::Call);
             if let (ASKED_OF_SESSION, Some(sessions)) = (outcome.token, &mut self.sessions) {

@@ -4,6 +4,7 @@ use super::{
     LoadFiles,
     ask::Ask,
     block,
+    items::SpareItems,
     maker::{Maker, label, with_result},
 };
 use stag_client::Error;
@@ -55,6 +56,7 @@ impl Maker {
         peer: PeerId,
         ask: Ask,
         place: SessionPlace,
+        items: &mut SpareItems,
     ) -> Option<()> {
         let LoadFiles { dir, file, .. } = self.files.as_ref()?;
         let (sequence, stateid, token) = (&place.sequence, place.open, place.token);
@@ -107,7 +109,7 @@ impl Maker {
                     begin(writer, ask, sequence, file)?;
                     operation(writer, Operation::Write, &write)
                 })?;
-                cx.call(peer, self.with_item(cx, request, block(number, self.len, true))?);
+                cx.call(peer, items.add(cx, request, block(number, self.len, true))?);
                 Some(())
             }
             _ => None,

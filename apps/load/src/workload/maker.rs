@@ -1,8 +1,10 @@
 //! Arguments of each call.
 
-use super::{Label, LoadFiles, Workload, ask::Ask, block, name, template::ReadTemplate};
+use super::{
+    Label, LoadFiles, Workload, ask::Ask, block, items::SpareItems, name, template::ReadTemplate,
+};
 use stag_echo::driver::Drive;
-use stag_engine::{Cx, PeerId, Request, RequestItem, Token, stages::service};
+use stag_engine::{Cx, PeerId, Request, Token, stages::service};
 use stag_protocol::{
     nfs::{
         Bulk, binding,
@@ -57,17 +59,31 @@ impl Maker {
     /// Makes the call; one of only a few octets is sent at once if allowed. None if our memory for
     /// it is short.
     #[inline]
-    pub fn make(&self, cx: &mut Cx<'_>, peer: PeerId, ask: Ask, token: Token) -> Option<()> {
+    pub fn make(
+        &self,
+        cx: &mut Cx<'_>,
+        peer: PeerId,
+        ask: Ask,
+        token: Token,
+        items: &mut SpareItems,
+    ) -> Option<()> {
         if ask == Ask::Null {
             return self.send_short(cx, peer, token, echo(stag_echo::NULL), |_| Ok(()));
         }
-        self.make_any(cx, peer, ask, token)
+        self.make_any(cx, peer, ask, token, items)
     }
 
     /// The same for any call.
     // A separate function, so that the shortest calls save no registers for all the others.
     #[inline(never)]
-    fn make_any(&self, cx: &mut Cx<'_>, peer: PeerId, ask: Ask, token: Token) -> Option<()> {
+    fn make_any(
+        &self,
+        cx: &mut Cx<'_>,
+        peer: PeerId,
+        ask: Ask,
+        token: Token,
+        items: &mut SpareItems,
+    ) -> Option<()> {
         match ask {
             Ask::Null => self.send_short(cx, peer, token, echo(stag_echo::NULL), |_| Ok(())),
             Ask::GetAttr => {
@@ -81,7 +97,7 @@ impl Maker {
             | Ask::Drive { .. }
             | Ask::Read { .. }
             | Ask::Write { .. } => {
-                cx.call(peer, self.request(cx, ask, token)?);
+                cx.call(peer, self.request(cx, ask, token, items)?);
                 Some(())
             }
             _ => {
@@ -95,7 +111,13 @@ impl Maker {
 
     /// A call with an item, or one that waits for longer than others. None when our memory for it
     /// is short.
-    fn request(&self, cx: &Cx<'_>, ask: Ask, token: Token) -> Option<Request> {
+    fn request(
+        &self,
+        cx: &Cx<'_>,
+        ask: Ask,
+        token: Token,
+        items: &mut SpareItems,
+    ) -> Option<Request> {
         let len32 = u32::try_from(self.len).ok()?;
         match ask {
             Ask::Echo { place } => {
@@ -103,7 +125,7 @@ impl Maker {
                     .without_items(cx, token, echo(stag_echo::ECHO), |writer| writer.u32(len32))?;
                 with_result(
                     cx,
-                    self.with_item(cx, request, stag_echo::part(place, self.len)?)?,
+                    items.add(cx, request, stag_echo::part(place, self.len)?)?,
                     self.len,
                 )
             }
@@ -112,7 +134,7 @@ impl Maker {
                 let write =
                     |writer: &mut Writer<'_>| writer.u32(said).and_then(|()| writer.u32(len32));
                 let request = self.without_items(cx, token, echo(stag_echo::PULL), write)?;
-                self.with_item(cx, request, stag_echo::part(place, self.len)?)
+                items.add(cx, request, stag_echo::part(place, self.len)?)
             }
             Ask::Push { place } => {
                 let write =
@@ -140,7 +162,7 @@ impl Maker {
                 let request =
                     self.without_items(cx, token, self.nfs_call(&call), |to| call.emit(to))?;
                 let Ask::Write { block: number } = ask else { return None };
-                self.with_item(cx, request, block(number, self.len, true))
+                items.add(cx, request, block(number, self.len, true))
             }
         }
     }
@@ -236,21 +258,6 @@ impl Maker {
         debug_assert_ne!(request.as_ref().err(), Some(&CallError::TooLong), "calls are short");
         request.ok()
     }
-
-    pub(super) fn with_item(
-        &self,
-        cx: &Cx<'_>,
-        request: Request,
-        octets: &[u8],
-    ) -> Option<Request> {
-        if octets.is_empty() {
-            return Some(request);
-        }
-        let mut item = cx.take(octets.len())?;
-        item.append(octets).ok()?;
-        let position = request.message.len();
-        Some(Request { item: Some(RequestItem { position, octets: item }), ..request })
-    }
 }
 
 /// A call of the echo program.
@@ -315,7 +322,9 @@ mod tests {
             let maker = maker.prepared();
             for block in [0, 1, 77, 1 << 33] {
                 shard.with_app(|_, cx| {
-                    let prepared = maker.request(cx, Ask::Read { block }, Token(5)).unwrap();
+                    let prepared = maker
+                        .request(cx, Ask::Read { block }, Token(5), &mut SpareItems::new(true, 0))
+                        .unwrap();
                     let offset = block * len as u64;
                     let call = v3::Call::Read(ReadArgs { file, offset, count: len as u32 });
                     let called = maker.nfs_call(&call);

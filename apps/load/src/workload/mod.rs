@@ -7,6 +7,7 @@
 mod ask;
 mod check;
 mod compound;
+mod items;
 mod listing;
 mod maker;
 mod progress;
@@ -16,6 +17,7 @@ pub(crate) use ask::Ask;
 pub use check::CORRUPT;
 pub(crate) use check::stages;
 pub(crate) use compound::{MINOR_VERSION, OTHER, SessionPlace, opening};
+pub(crate) use items::SpareItems;
 pub(crate) use maker::Maker;
 pub(crate) use progress::CallProgress;
 

@@ -1,7 +1,8 @@
 //! Calls that depend on earlier replies: pages of listings, and WRITEs that a COMMIT covers later.
 
 use super::{
-    LoadFiles, OTHER, Workload, ask::Ask, check::carried_out, listing::ListingPlace, maker::Maker,
+    LoadFiles, OTHER, Workload, ask::Ask, check::carried_out, items::SpareItems,
+    listing::ListingPlace, maker::Maker,
 };
 use stag_client::Error;
 use stag_engine::{Cx, PeerId, Token};
@@ -55,8 +56,11 @@ impl Maker {
         ask: Ask,
         token: Token,
         progress: &CallProgress,
+        items: &mut SpareItems,
     ) -> Option<()> {
-        let Ask::ReadDirPlus { slot } = ask else { return self.make(cx, peer, ask, token) };
+        let Ask::ReadDirPlus { slot } = ask else {
+            return self.make(cx, peer, ask, token, items);
+        };
         let LoadFiles { dir, .. } = self.files?;
         let place = progress.places.get(usize::try_from(slot).ok()?)?;
         let call = v3::Call::ReadDirPlus(place.args(dir, u32::try_from(self.len).ok()?));

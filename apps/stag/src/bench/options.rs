@@ -192,7 +192,7 @@ pub struct RunOptions {
     /// Calls that count, instead of seconds
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub calls: Option<u64>,
-    /// Do not compare the payload; the result says so
+    /// Do not compare the payload, and send any; the result says so
     #[arg(long)]
     pub no_verify: bool,
     /// Seed of places, mixtures and Poisson times [default: another one each time]
