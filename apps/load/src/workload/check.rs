@@ -7,6 +7,7 @@ use stag_engine::{Stages, stages::service};
 use stag_protocol::{
     nfs::v3::{
         Attributes, CommitOk, CreateOk, Failure, LookupOk, ReadOk, StableHow, WccData, WriteOk,
+        WrittenData,
     },
     xdr::{Codec, Piece, Reader},
 };
@@ -63,7 +64,7 @@ impl Maker {
                 self.same(octets, block(number, self.len, false)).map(|()| len)
             }
             Ask::Write { .. } => {
-                let done = carried_out::<WriteOk, WccData>(results)?;
+                let done = written(results)?;
                 self.written(done.count, done.committed).map(|()| len)
             }
             Ask::Commit => carried_out::<CommitOk, WccData>(results).map(|_| 0),
@@ -106,6 +107,16 @@ impl Maker {
 pub(super) fn carried_out<'a, T: Codec<'a>, F: Codec<'a>>(results: Reader<'a>) -> Result<T, Error> {
     let ended: Result<T, Failure<F>> = results.whole().map_err(Error::Garbled)?;
     ended.map_err(|failure| Error::Nfs(failure.status))
+}
+
+/// Reads the results of a WRITE that was carried out.
+#[inline]
+pub(super) fn written(mut results: Reader<'_>) -> Result<WrittenData, Error> {
+    if let Some(written) = WriteOk::usual(&mut results) {
+        return results.finish().map(|()| written).map_err(Error::Garbled);
+    }
+    let WriteOk { count, committed, verifier, .. } = carried_out::<_, WccData>(results)?;
+    Ok(WrittenData { count, committed, verifier })
 }
 
 /// Reads a server's report on the stages of its calls.

@@ -1,13 +1,17 @@
 //! Calls that depend on earlier replies: pages of listings, and WRITEs that a COMMIT covers later.
 
 use super::{
-    LoadFiles, OTHER, Workload, ask::Ask, check::carried_out, items::SpareItems,
-    listing::ListingPlace, maker::Maker,
+    LoadFiles, OTHER, Workload,
+    ask::Ask,
+    check::{carried_out, written},
+    items::SpareItems,
+    listing::ListingPlace,
+    maker::Maker,
 };
 use stag_client::Error;
 use stag_engine::{Cx, PeerId, Token};
 use stag_protocol::{
-    nfs::v3::{self, CommitOk, Verifier, WccData, WriteOk},
+    nfs::v3::{self, CommitOk, Verifier, WccData},
     xdr::{Piece, Reader},
 };
 use stag_rpc::accepted;
@@ -83,7 +87,7 @@ impl Maker {
         accepted(&mut results)?;
         match ask {
             Ask::Write { .. } => {
-                let done = carried_out::<WriteOk, WccData>(results)?;
+                let done = written(results)?;
                 self.written(done.count, done.committed)?;
                 progress.keep_verifier(done.verifier).map(|()| self.len as u64)
             }

@@ -48,7 +48,9 @@ pub use status::Status;
 pub use system::{
     FsInfo, FsInfoResult, FsStat, FsStatResult, PathConf, PathConfResult, SystemArgs, SystemOk,
 };
-pub use write::{CommitArgs, CommitOk, CommitResult, StableHow, WriteArgs, WriteOk, WriteResult};
+pub use write::{
+    CommitArgs, CommitOk, CommitResult, StableHow, WriteArgs, WriteOk, WriteResult, WrittenData,
+};
 
 /// The program number (RFC 1813 §3).
 pub const PROGRAM: u32 = 100_003;
