@@ -86,27 +86,38 @@ impl Generator {
     /// Makes a call of slot `index` on connection `peer`.
     #[inline]
     pub(super) fn send(&mut self, cx: &mut Cx<'_>, index: u32, peer: usize, ask: Ask) {
-        let Self { maker, items, .. } = self;
-        let made = self.peers.get(peer).and_then(|peer| match &mut self.sessions {
-            None => match &self.progress {
-                None => maker.make(cx, *peer, ask, Token(index.into()), items),
-                Some(progress) => {
-                    maker.make_next(cx, *peer, ask, Token(index.into()), progress, items)
-                }
-            },
-            Some(sessions) => {
-                let place = sessions.next_place(index)?;
-                let made = maker.make_compound(cx, *peer, ask, place, items);
-                if made.is_some() {
-                    sessions.begin(index);
-                }
-                made
-            }
-        });
+        let made = match self.is_plain() {
+            true => self.peers.get(peer).and_then(|peer| {
+                self.maker.make(cx, *peer, ask, Token(index.into()), &mut self.items)
+            }),
+            false => self.make_other(cx, index, peer, ask),
+        };
         if made.is_none() {
             self.failure.get_or_insert((ask.name(), Error::NoMemory));
             self.phase = GeneratorPhase::Over;
         }
+    }
+
+    /// Returns true if calls have neither a session nor a state.
+    #[inline]
+    const fn is_plain(&self) -> bool {
+        self.sessions.is_none() && self.progress.is_none()
+    }
+
+    /// Makes a call that has a session or a state.
+    // A separate function, as is the check, so that the shortest calls save no registers for it.
+    #[inline(never)]
+    fn make_other(&mut self, cx: &mut Cx<'_>, index: u32, peer: usize, ask: Ask) -> Option<()> {
+        let peer = *self.peers.get(peer)?;
+        let Self { maker, items, .. } = self;
+        let Some(sessions) = &mut self.sessions else {
+            let progress = self.progress.as_ref()?;
+            return maker.make_next(cx, peer, ask, Token(index.into()), progress, items);
+        };
+        let place = sessions.next_place(index)?;
+        maker.make_compound(cx, peer, ask, place, items)?;
+        sessions.begin(index);
+        Some(())
     }
 
     /// Checks the reply to the call of slot `index`; returns the octets of payload that it moved.
@@ -118,12 +129,27 @@ impl Generator {
         reply: &[u8],
         result: &[u8],
     ) -> Result<u64, Error> {
-        match &self.sessions {
-            None => match &mut self.progress {
-                None => self.maker.check(ask, reply, result),
-                Some(progress) => self.maker.check_next(ask, reply, result, progress),
-            },
-            Some(sessions) => self.maker.check_compound(ask, sessions.latest(index), reply, result),
+        match self.is_plain() {
+            true => self.maker.check(ask, reply, result),
+            false => self.check_other(index, ask, reply, result),
+        }
+    }
+
+    /// The same for a call that has a session or a state.
+    #[inline(never)]
+    fn check_other(
+        &mut self,
+        index: u32,
+        ask: Ask,
+        reply: &[u8],
+        result: &[u8],
+    ) -> Result<u64, Error> {
+        match (&self.sessions, &mut self.progress) {
+            (Some(sessions), _) => {
+                self.maker.check_compound(ask, sessions.latest(index), reply, result)
+            }
+            (None, Some(progress)) => self.maker.check_next(ask, reply, result, progress),
+            (None, None) => self.maker.check(ask, reply, result),
         }
     }
 

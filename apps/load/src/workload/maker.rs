@@ -232,7 +232,8 @@ impl Maker {
     }
 
     /// A call that is nothing but a few octets.
-    #[inline]
+    // Always inlined: for NULL it is a quarter of the generator's work otherwise.
+    #[inline(always)]
     fn send_short(
         &self,
         cx: &mut Cx<'_>,
