@@ -177,8 +177,7 @@ fn a_listing_that_is_not_the_directory_is_an_error() {
     let Error::Listed { names, instead_of } = error else { panic!("{error}") };
     assert!(names > 10 && names < NAMES && instead_of == NAMES, "{error}");
     let (_, error) = failure(Workload::ReadDirPlus, Defect::Endless);
-    let Error::Listed { names, instead_of } = error else { panic!("{error}") };
-    assert!(names > NAMES && instead_of == NAMES, "{error}");
+    assert!(error.to_string().contains("more than once"), "{error}");
 }
 
 #[test]
@@ -199,5 +198,5 @@ fn every_sixteenth_call_of_a_slot_is_a_commit() {
 fn a_server_that_restarts_among_writes_is_named() {
     let (call, error) = failure(Workload::Commit, Defect::Restart(40));
     assert!(matches!(call, "WRITE" | "COMMIT"), "{call}");
-    assert!(error.to_string().contains("restarted and may have lost writes"), "{error}");
+    assert!(error.to_string().contains("may be lost (the server restarted"), "{error}");
 }

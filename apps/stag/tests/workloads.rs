@@ -79,9 +79,18 @@ fn a_number_of_names_is_refused_where_no_directory_is_listed() {
     for workload in ["nfs3:lookup", "nfs3:read", "nfs4:meta", "null"] {
         let words = ["bench", "tcp://127.0.0.1:1/data", "--workload", workload, "--names", "5"];
         let refused = home.refused(&words);
-        assert!(refused.contains("--names is of") && refused.contains(workload), "{refused}");
+        assert!(refused.contains("--names has no effect with"), "{refused}");
+        assert!(refused.contains(workload), "{refused}");
     }
     let words = ["bench", "tcp://127.0.0.1:1/data", "--workload", "nfs3:readdirplus"];
-    let refused = home.refused(&[&words[..], &["--names", "0"]].concat());
-    assert!(refused.contains("--names"), "{refused}");
+    for (more, reason) in [
+        (&["--names", "0"][..], "--names"),
+        (&["--no-verify"], "the names of each listing are counted"),
+    ] {
+        let refused = home.refused(&[&words[..], more].concat());
+        assert!(refused.contains(reason), "{refused}");
+    }
+    let words = ["bench", "iwarp://127.0.0.1:1/data", "--workload", "nfs3:commit", "--reconnect"];
+    let refused = home.refused(&words);
+    assert!(refused.contains("changes the write verifier"), "{refused}");
 }

@@ -144,7 +144,8 @@ fn job(outcome: &RunOutcome) -> Value {
         "clat_ns": nanos(&outcome.service),
         "lat_ns": nanos(&outcome.response),
     });
-    let is_write = matches!(setup.workload.by_nfs3(), Workload::Pull | Workload::Write);
+    let is_write =
+        matches!(setup.workload.by_nfs3(), Workload::Pull | Workload::Write | Workload::Commit);
     let (read, write) = if is_write { (json!({}), moves) } else { (moves, json!({})) };
     json!({
         "jobname": setup.workload,

@@ -34,6 +34,7 @@ impl SpareItems {
         if octets.is_empty() {
             return Some(request);
         }
+        // All arguments of a run have one length.
         let spare = self.list.pop().filter(|spare| spare.len() == octets.len());
         let item = match spare {
             Some(spare) => spare,

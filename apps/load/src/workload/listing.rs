@@ -15,6 +15,8 @@ pub(crate) struct ListingPlace {
     verifier: CookieVerifier,
     /// Names that came, without `.` and `..`.
     names: u32,
+    /// Entries `.` and `..` that came.
+    dots: u32,
 }
 
 /// Content of a page.
@@ -52,9 +54,15 @@ impl ListingPlace {
         if listed > names || (page.eof && listed != names) {
             return Err(Error::Listed { names: listed, instead_of: names });
         }
+        if page.place.dots > 2 {
+            return Err(Error::Nonsense("a listing has . or .. more than once"));
+        }
         if !page.eof {
             if page.entries == 0 {
                 return Err(Error::Nonsense("a page of a directory is empty, and is not its end"));
+            }
+            if matches!(page.place.cookie, cookie if cookie == 0 || cookie == before.cookie) {
+                return Err(Error::Nonsense("a page of a directory ends where it began"));
             }
             *self = page.place;
         }
@@ -71,9 +79,9 @@ impl ListingPlace {
         while results.bool()? {
             let EntryPlus { entry, .. } = EntryPlus::parse(&mut results)?;
             place.cookie = entry.cookie;
-            if !matches!(entry.name.0, b"." | b"..") {
-                place.names = place.names.saturating_add(1);
-            }
+            let is_dot = matches!(entry.name.0, b"." | b"..");
+            let count = if is_dot { &mut place.dots } else { &mut place.names };
+            *count = count.saturating_add(1);
             entries = entries.saturating_add(1);
         }
         let eof = results.bool()?;
@@ -157,6 +165,18 @@ mod tests {
     }
 
     #[test]
+    fn a_listing_that_does_not_go_on_is_an_error() {
+        let mut place = ListingPlace::default();
+        assert_eq!(turn(&mut place, &page(&["."], 7, false), 2), Ok(()));
+        let error = turn(&mut place, &page(&[".."], 7, false), 2).unwrap_err().to_string();
+        assert!(error.contains("ends where it began"), "{error}");
+        assert!(turn(&mut place, &page(&["."], 0, false), 2).is_err(), "cookie 0 is the beginning");
+        assert_eq!(turn(&mut place, &page(&[".", ".."], 1, false), 2), Ok(()));
+        let error = turn(&mut place, &page(&["."], 3, false), 2).unwrap_err().to_string();
+        assert!(error.contains("more than once"), "{error}");
+    }
+
+    #[test]
     fn every_cut_of_a_page_and_every_octet_after_it_is_an_error() {
         let whole = page(&[".", "..", "a-name"], 1, true);
         let mut place = ListingPlace::default();
@@ -177,7 +197,7 @@ mod tests {
         let mut writer = Writer::new(&mut octets);
         failed.emit(&mut writer).unwrap();
         let len = writer.len();
-        let mut place = ListingPlace { cookie: 5, verifier: VERIFIER, names: 1 };
+        let mut place = ListingPlace { cookie: 5, verifier: VERIFIER, names: 1, dots: 0 };
         assert_eq!(turn(&mut place, &octets[..len], 3), Err(Error::Nfs(Status::BadCookie)));
         assert_eq!(place, ListingPlace::default());
         assert!(matches!(turn(&mut place, &octets[..4], 3), Err(Error::Garbled(_))));

@@ -21,13 +21,15 @@ use stag_rpc::accepted;
 pub(crate) struct CallProgress {
     /// Of each slot, if directories are listed.
     places: Box<[ListingPlace]>,
-    /// Write verifier of the server, since its first reply.
+    /// Write verifier of the server's first reply.
     verifier: Option<Verifier>,
 }
 
-/// The write verifier is another one than before.
-const RESTARTED: Error =
-    Error::Nonsense("the write verifier changed: the server restarted and may have lost writes");
+/// The write verifier is not that of the first reply.
+const VERIFIER_CHANGED: Error = Error::Nonsense(
+    "the write verifier changed: writes that were not committed may be lost (the server restarted, \
+     or a sync failed)",
+);
 
 impl CallProgress {
     /// The state of `slots` slots; `None` if calls of the workload do not depend on earlier ones.
@@ -41,12 +43,13 @@ impl CallProgress {
         Some(Box::new(Self { places, verifier: None }))
     }
 
-    /// Compares a write verifier with those before (RFC 1813 §3.3.7). A change is reported once:
-    /// later verifiers are compared with the changed one.
+    /// Compares a write verifier with the first one (RFC 1813 §3.3.7). Once it has changed, each
+    /// reply with another one is an error: replies may come in another order than calls were made.
     fn keep_verifier(&mut self, verifier: Verifier) -> Result<(), Error> {
-        match self.verifier.replace(verifier) {
-            Some(before) if before != verifier => Err(RESTARTED),
-            _ => Ok(()),
+        if *self.verifier.get_or_insert(verifier) == verifier {
+            Ok(())
+        } else {
+            Err(VERIFIER_CHANGED)
         }
     }
 }
@@ -110,14 +113,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_changed_write_verifier_is_reported_once() {
+    fn every_write_verifier_but_the_first_is_an_error() {
         let mut progress = *CallProgress::new(Workload::Commit, 4).unwrap();
         assert!(progress.places.is_empty());
-        for (verifier, kept) in [(1, true), (1, true), (2, false), (2, true), (1, false)] {
-            let expected = if kept { Ok(()) } else { Err(RESTARTED) };
+        for (verifier, kept) in [(1, true), (1, true), (2, false), (2, false), (1, true)] {
+            let expected = if kept { Ok(()) } else { Err(VERIFIER_CHANGED) };
             assert_eq!(progress.keep_verifier([verifier; 8]), expected);
         }
-        assert!(RESTARTED.to_string().contains("may have lost writes"));
+        assert!(VERIFIER_CHANGED.to_string().contains("may be lost"));
     }
 
     #[test]

@@ -102,7 +102,7 @@ impl Ground {
         let dir = client.lookup(home, label.as_bytes()).map_err(failed("LOOKUP"))?.object;
         let names = run::names(arguments);
         let file = match names {
-            // A directory that is listed has no names but those that are counted.
+            // A directory that is listed has only names that are counted.
             Some(_) => dir,
             None => {
                 let how = CreateHow::Unchecked(SetAttributes::default());

@@ -342,9 +342,21 @@ fn check(arguments: &RunOptions, url: &Url) -> Result<(), Error> {
     }
     if arguments.names.is_some() && arguments.workload != Workload::ReadDirPlus {
         return Err(Error::usage(format!(
-            "--names is of the directory that nfs3:readdirplus lists: leave it out with {}",
+            "--names has no effect with {}: only nfs3:readdirplus lists a directory",
             arguments.workload
         )));
+    }
+    if arguments.no_verify && arguments.workload == Workload::ReadDirPlus {
+        return Err(Error::usage(
+            "--no-verify has no effect with nfs3:readdirplus: the names of each listing are \
+             counted",
+        ));
+    }
+    if arguments.reconnect && arguments.workload == Workload::Commit {
+        return Err(Error::usage(
+            "--reconnect is for a server that restarts, and nfs3:commit stops there: a restart \
+             changes the write verifier",
+        ));
     }
     if arguments.connections < arguments.cores {
         return Err(Error::usage(format!(

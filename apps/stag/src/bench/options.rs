@@ -13,8 +13,8 @@ use stag_load::{Arrivals, Workload, ladder::Promise, latency::PERCENTILES};
 use stag_protocol::rpcrdma::Versions;
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, str::FromStr};
 
-/// Maximum of `--names`: a listing of that many files is made and removed within minutes.
-const NAMES_MAX: i64 = 1_000_000;
+/// Maximum of `--names`: files are made and removed one after the other.
+const NAMES_MAX: i64 = 100_000;
 
 /// Arguments of `bench`.
 #[derive(Clone, Debug, Args)]
@@ -192,7 +192,7 @@ pub struct RunOptions {
     /// Calls that count, instead of seconds
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub calls: Option<u64>,
-    /// Do not compare the payload, and send any; the result says so
+    /// Do not compare the payload, and send arbitrary bytes; the result says so
     #[arg(long)]
     pub no_verify: bool,
     /// Seed of places, mixtures and Poisson times [default: another one each time]
