@@ -272,13 +272,14 @@ pub struct SetAttributes {
 structure!(SetAttributes { mode, uid, gid, size, atime, mtime });
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::xdr::survives;
 
     const TIME: Time = Time { seconds: 0x1112_1314, nanos: 0x15 };
 
-    fn attributes() -> Attributes {
+    /// Attributes of a directory, each value another one.
+    pub(in crate::nfs::v3) fn attributes() -> Attributes {
         Attributes {
             kind: FileKind::Directory,
             mode: 0o755,

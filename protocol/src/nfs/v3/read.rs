@@ -103,30 +103,12 @@ pub type ReadResult<'a> = Result<ReadOk<'a>, Failure<Option<Attributes>>>;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        nfs::v3::{DeviceNumber, Time},
-        xdr::Piece,
-    };
+    use crate::{nfs::v3::attributes::tests::attributes, xdr::Piece};
     use std::vec::Vec;
 
     /// Results of a READ of five octets, without those and changed.
     fn results(change: impl FnOnce(&mut [u8])) -> Vec<u8> {
-        let zero = Time { seconds: 0, nanos: 0 };
-        let attributes = Some(Attributes {
-            kind: FileKind::Regular,
-            mode: 0o644,
-            nlink: 1,
-            uid: 2,
-            gid: 3,
-            size: 5,
-            used: 4_096,
-            device: DeviceNumber { major: 0, minor: 0 },
-            fsid: 6,
-            fileid: 7,
-            atime: zero,
-            mtime: zero,
-            ctime: zero,
-        });
+        let attributes = Some(attributes());
         let results: ReadResult<'_> = Ok(ReadOk { attributes, eof: true, data: Bulk::Apart(5) });
         let mut octets = [0; ReadOk::HEAD_LEN];
         results.emit(&mut Writer::new(&mut octets)).unwrap();

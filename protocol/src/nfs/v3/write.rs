@@ -140,25 +140,8 @@ pub type CommitResult = Result<CommitOk, Failure<WccData>>;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nfs::v3::{DeviceNumber, Time, WccAttributes};
+    use crate::nfs::v3::{WccAttributes, attributes::tests::attributes};
     use std::vec::Vec;
-
-    const TIME: Time = Time { seconds: 8, nanos: 9 };
-    const ATTRIBUTES: Attributes = Attributes {
-        kind: FileKind::Regular,
-        mode: 0o644,
-        nlink: 1,
-        uid: 2,
-        gid: 3,
-        size: 5,
-        used: 4_096,
-        device: DeviceNumber { major: 0, minor: 0 },
-        fsid: 6,
-        fileid: 7,
-        atime: TIME,
-        mtime: TIME,
-        ctime: TIME,
-    };
 
     fn results(wcc: WccData, committed: StableHow) -> Vec<u8> {
         let results: WriteResult = Ok(WriteOk { wcc, count: 77, committed, verifier: [3; 8] });
@@ -180,7 +163,7 @@ mod tests {
     #[test]
     fn usual_results_are_those_that_have_all_attributes() {
         let whole =
-            WccData { before: Some(WccAttributes::from(&ATTRIBUTES)), after: Some(ATTRIBUTES) };
+            WccData { before: Some(WccAttributes::from(&attributes())), after: Some(attributes()) };
         for committed in [StableHow::Unstable, StableHow::DataSync, StableHow::FileSync] {
             let octets = results(whole, committed);
             let expected = WrittenData { count: 77, committed, verifier: [3; 8] };
