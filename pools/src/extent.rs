@@ -32,7 +32,7 @@ impl Extent {
     ) -> Self {
         // Before the extent exists: dropping one gives its share up.
         let shares = pool.shares(slot).replace(1);
-        assert_eq!(shares, 0, "a buffer's slot is shared with nobody");
+        assert_eq!(shares, 0, "the slot of a buffer is not shared");
         Self { pool, address, slot, start: content.start, end: content.end }
     }
 
@@ -46,7 +46,7 @@ impl Extent {
     ) -> Self {
         for number in 0..pool.count_to(slot, len) {
             let shares = pool.shares(pool.in_run(slot, number).0).replace(1);
-            assert_eq!(shares, 0, "a buffer's slot is shared with nobody");
+            assert_eq!(shares, 0, "the slot of a buffer is not shared");
         }
         Self { pool, address, slot, start: 0, end: len }
     }

@@ -115,6 +115,11 @@ pub fn settings(before: &RunOutcome, after: &RunOutcome) -> Vec<String> {
     both.map(|(one, other)| one.differences(other)).unwrap_or_default()
 }
 
+/// The number of names in the directory of a run.
+fn names(names: Option<u32>) -> String {
+    names.map_or_else(|| "none".to_owned(), |names| names.to_string())
+}
+
 /// The runs were made alike, wherever the server was.
 fn same_setup(before: &RunOutcome, after: &RunOutcome) -> Result<(), String> {
     let (one, other) = (&before.setup, &after.setup);
@@ -129,7 +134,7 @@ fn same_setup(before: &RunOutcome, after: &RunOutcome) -> Result<(), String> {
         ("cores", one.cores.to_string(), other.cores.to_string()),
         ("rate", format!("{:?}", one.rate), format!("{:?}", other.rate)),
         ("arrivals", format!("{:?}", one.arrivals), format!("{:?}", other.arrivals)),
-        ("names", format!("{:?}", one.names), format!("{:?}", other.names)),
+        ("names", names(one.names), names(other.names)),
         ("verified", one.verified.to_string(), other.verified.to_string()),
     ];
     match pairs.iter().find(|(_, one, other)| one != other) {

@@ -1,5 +1,5 @@
-//! File systems on which servers of a measurement get a directory of files: tmpfs, which shows the
-//! server alone, and that of a disk.
+//! File systems on which servers of a measurement get a directory of files: tmpfs, where no server
+//! waits for a disk, and that of a disk.
 
 use crate::{
     contender::Absence,

@@ -32,7 +32,7 @@ use std::ops::Range;
 
 /// Octets that a read brings past what is awaited: the header of the next FPDU, and all of a
 /// short one. 64 KiB do not fit one FPDU: what is left of them is a short one, and often the next
-/// message is behind it. If the next FPDU lands, up to 2 KiB of its payload are copied.
+/// message comes after it. If the next FPDU lands, up to 2 KiB of its payload are copied.
 const AHEAD: usize = 2 << 10;
 /// FPDUs that land before other connections have their turn.
 const LANDINGS: usize = STAGING / fpdu::FPDU_MAX + 1;

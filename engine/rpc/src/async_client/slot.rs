@@ -131,7 +131,7 @@ impl SlotHandle {
         write: impl FnOnce(&mut CallOrder) -> R,
     ) -> (Self, Completion, Token, R) {
         let slot = home.free_slot();
-        slot.is_given_up.store(false, Ordering::Relaxed); // nobody else has it
+        slot.is_given_up.store(false, Ordering::Relaxed); // it has no other holder
         let (call, mut order) = {
             let mut state = lock(&slot.state);
             state.handles = 2;

@@ -168,10 +168,10 @@ fn writes_and_sends_of_all_lengths_follow_each_other_whatever_lands() {
 #[test]
 fn what_is_short_comes_with_the_fpdu_in_front_of_it() {
     let payload = pattern(LONG, 2);
-    // All of a message's last FPDU, the message behind it, and the header of the next FPDU, which
+    // All of a message's last FPDU, the message after it, and the header of the next FPDU, which
     // lands as well.
     let followed = |w: &Opened, msn| {
-        let short = [fpdu(&w.write(LONG, &payload[..800])), fpdu(&send(msn, b"behind it"))];
+        let short = [fpdu(&w.write(LONG, &payload[..800])), fpdu(&send(msn, b"after it"))];
         [&short.concat()[..], &fpdu(&w.write(0, &payload))].concat()
     };
     let at_once = (0..20).find(|_| {
@@ -182,7 +182,7 @@ fn what_is_short_comes_with_the_fpdu_in_front_of_it() {
         let moved = w.end.iwarp.stats().octets_moved;
         w.say(&[&first[1_000..], &followed(&w, 2)].concat());
         assert_eq!(&w.end.next_message(w.qp)[..], b"the first FPDU");
-        assert_eq!(&w.end.next_message(w.qp)[..], b"behind it");
+        assert_eq!(&w.end.next_message(w.qp)[..], b"after it");
         let expected = [&payload[..], &payload[..800]].concat();
         w.say(&fpdu(&send(3, b"the last")));
         assert_eq!(&w.end.next_message(w.qp)[..], b"the last");
@@ -199,7 +199,7 @@ fn what_is_short_comes_with_the_fpdu_in_front_of_it() {
 fn a_header_across_the_end_of_a_read_is_completed_alone() {
     let payload = pattern(LONG, 2);
     let mut alone = 0;
-    // What is read behind an FPDU that lands ends within the next header, or close to it.
+    // The read that lands an FPDU ends within the next header, or close to it.
     for short in 2_030..2_050 {
         let mut w = opened();
         w.say(&fpdu(&send(1, b"the first FPDU")));
@@ -212,10 +212,10 @@ fn a_header_across_the_end_of_a_read_is_completed_alone() {
         assert_eq!(&w.end.next_message(w.qp)[..], b"the first FPDU");
         assert_eq!(&w.end.next_message(w.qp)[..], b"the last");
         let moved = w.end.iwarp.stats().octets_moved;
-        let (front, behind) = (&payload[..LONG / 2], LONG / 2 + LONG);
+        let (front, end) = (&payload[..LONG / 2], LONG / 2 + LONG);
         let buf = w.fence().into_buf();
         assert_eq!(&buf[EDGE..EDGE + LONG / 2], front);
-        assert_eq!(&buf[EDGE + LONG / 2..EDGE + behind], &payload[..], "{short}");
+        assert_eq!(&buf[EDGE + LONG / 2..EDGE + end], &payload[..], "{short}");
         alone += u32::from(moved < 64);
     }
     // Unless the kernel delivered something later, which it may.
@@ -243,9 +243,9 @@ fn one_wrong_bit_anywhere_ends_the_connection_and_the_window_with_it() {
         let mut octets = fpdu(&w.write(30_000, &payload));
         octets[bit / 8] ^= 1 << (bit % 8);
         w.say(&octets[..1_000]);
-        // Nothing behind it is used, although it is right and came with it.
-        let behind = [fpdu(&w.write(0, b"short")), fpdu(&send(1, b"behind it"))].concat();
-        w.peer.say(&mut w.end, &[&octets[1_000..], &behind].concat());
+        // Nothing after it is used, although it is right and came with it.
+        let rest = [fpdu(&w.write(0, b"short")), fpdu(&send(1, b"after it"))].concat();
+        w.peer.say(&mut w.end, &[&octets[1_000..], &rest].concat());
         let buf = w.expect("2/0/02");
         let beside = [0..EDGE, EDGE + LEN..LEN + 2 * EDGE];
         assert!(beside.into_iter().all(|edge| buf[edge.clone()] == before()[edge]), "bit {bit}");

@@ -248,7 +248,7 @@ fn syncs_wait_for_no_helper_where_files_are_in_memory() {
                 assert_eq!(waits(effort), is_slow || !is_wanted, "{effort:?} {slow:?} {place:?}");
             }
             assert!(waits(Effort::Long), "a copy takes long anywhere");
-            let garbage = FileHandle::new(b"of nobody").unwrap();
+            let garbage = FileHandle::new(b"of no export").unwrap();
             assert!(Store::waits(&files, &garbage, Effort::Sync));
         }
     }
