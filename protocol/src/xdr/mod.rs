@@ -13,6 +13,7 @@ pub(crate) use codec::survives;
 pub(crate) use codec::{enumeration, structure};
 use core::fmt;
 pub(crate) use words::{boolean, halves, hyper, words};
+pub use words::{pad, padded};
 
 /// Why bytes are not the XDR that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,17 +57,6 @@ impl fmt::Display for NoRoom {
 }
 
 impl core::error::Error for NoRoom {}
-
-/// Octets from `len` to the next multiple of four (RFC 4506 §3).
-pub const fn pad(len: usize) -> usize {
-    // RFC 4506 §3 [4506-1]: every item takes a multiple of four octets
-    len.wrapping_neg() & 3
-}
-
-/// `len` rounded up to a multiple of four; saturates.
-pub const fn padded(len: usize) -> usize {
-    len.saturating_add(pad(len))
-}
 
 /// One run of octets of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +103,14 @@ impl<'a> Reader<'a> {
         self.rest
             .iter()
             .fold(self.piece.octets().len(), |sum, piece| sum.saturating_add(piece.octets().len()))
+    }
+
+    /// Octets not read yet, where each piece has its padding.
+    #[inline]
+    pub fn padded_remaining(&self) -> usize {
+        let here = padded(self.piece.octets().len());
+        let others = self.rest.iter().map(|piece| padded(piece.octets().len()));
+        others.fold(here, usize::saturating_add)
     }
 
     /// The pieces of the unread rest, in order; the first may be empty.
@@ -342,7 +340,7 @@ impl<'a> Reader<'a> {
 /// Splits variable-length opaque data of at most `max` octets off the front of `octets`, if all of
 /// it is there.
 #[inline]
-fn split_opaque(octets: &[u8], max: usize) -> Option<(&[u8], &[u8])> {
+pub(crate) fn split_opaque(octets: &[u8], max: usize) -> Option<(&[u8], &[u8])> {
     let (len, rest) = octets.split_first_chunk()?;
     let len = usize::try_from(u32::from_be_bytes(*len)).ok().filter(|len| *len <= max)?;
     let (item, rest) = rest.split_at_checked(len)?;
@@ -421,6 +419,24 @@ impl<'a> Writer<'a> {
         let end = self.at.checked_add(N).ok_or(NoRoom)?;
         let room = self.out.get_mut(self.at..end).ok_or(NoRoom)?;
         *room.first_chunk_mut().ok_or(NoRoom)? = *octets;
+        self.at = end;
+        Ok(())
+    }
+
+    /// The first `len` octets, `len` a multiple of four, of encoded items. Where there is room all
+    /// `N` are copied, by a copy of fixed length: those past `len` are overwritten by what follows.
+    #[inline]
+    pub fn front_of<const N: usize>(&mut self, octets: &[u8; N], len: usize) -> Result<(), NoRoom> {
+        debug_assert!(len.is_multiple_of(4), "encoded items are whole words");
+        let end = self.at.checked_add(len).ok_or(NoRoom)?;
+        let room = self.out.get_mut(self.at..).ok_or(NoRoom)?;
+        match room.first_chunk_mut() {
+            Some(room) if len <= N => *room = *octets,
+            _ => {
+                let octets = octets.get(..len).ok_or(NoRoom)?;
+                room.get_mut(..len).ok_or(NoRoom)?.copy_from_slice(octets);
+            }
+        }
         self.at = end;
         Ok(())
     }

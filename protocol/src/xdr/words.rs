@@ -1,6 +1,18 @@
-//! Words of the wire and their meaning, for items that are read or written several at a time.
+//! Words of the wire and their meaning, for items that are read or written several at a time, and
+//! the padding to whole words.
 
 use super::Error;
+
+/// Octets from `len` to the next multiple of four (RFC 4506 §3).
+pub const fn pad(len: usize) -> usize {
+    // RFC 4506 §3 [4506-1]: every item takes a multiple of four octets
+    len.wrapping_neg() & 3
+}
+
+/// `len` rounded up to a multiple of four; saturates.
+pub const fn padded(len: usize) -> usize {
+    len.saturating_add(pad(len))
+}
 
 /// The words that these octets are (RFC 4506 §4.2).
 #[inline]

@@ -2,7 +2,10 @@
 
 use stag_engine::{Answer, Call, Cx, Extents};
 use stag_protocol::{
-    nfs::{v3, v4::SequenceOk},
+    nfs::{
+        v3,
+        v4::{SequenceOk, StatOctets},
+    },
     rpc::{Accepted, CallHeader},
 };
 
@@ -12,7 +15,7 @@ use crate::{
     requester::CallSource,
     v4::{REPLY_LEN_MAX, ShortCompound, ShortHead, ShortOutcome, perform},
 };
-use stag_nfs_store::{Effort, FileAttributes, Procedures as _, Status, Store};
+use stag_nfs_store::{Effort, Procedures as _, Status, Store};
 
 impl<S: Store> Gateway<S> {
     /// Answers one of the most frequent compounds without the interpreter. Returns None, with
@@ -47,18 +50,26 @@ impl<S: Store> Gateway<S> {
         if S::MAY_WAIT && self.store.waits(object, Effort::Plain) {
             return None;
         }
-        let mut early = None;
+        let now = cx.now();
+        // Each assigned where it is made: the attributes are not moved once more.
+        let (found, sequence);
         if let Some(arrival) = &self.arrival {
             let is_judge = self.nfs4.as_ref().is_some_and(|nfs4| nfs4.judges(head, source.peer));
             if !is_judge || !arrival.may_look_at(object) {
                 return None;
             }
+            found = self.look_at(source, header, object);
             // The home may have kept an object that is gone here.
-            early = Some(Ok(self.look_at(source, header, object).ok()?));
+            if found.is_err() {
+                return None;
+            }
+            let nfs4 = self.nfs4.as_mut()?;
+            sequence = nfs4.begin_short(&self.store, head, REPLY_LEN_MAX, call, now)?;
+        } else {
+            let nfs4 = self.nfs4.as_mut()?;
+            sequence = nfs4.begin_short(&self.store, head, REPLY_LEN_MAX, call, now)?;
+            found = self.look_at(source, header, object);
         }
-        let nfs4 = self.nfs4.as_mut()?;
-        let sequence = nfs4.begin_short(&self.store, head, REPLY_LEN_MAX, call, cx.now())?;
-        let found = early.unwrap_or_else(|| self.look_at(source, header, object));
         let nfs4 = self.nfs4.as_mut()?;
         let written = cx.try_answer_short(*id, header.reply(Accepted::Success), |writer| {
             nfs4.answer_stat(head, &sequence, &found, writer)
@@ -214,9 +225,9 @@ impl<S: Store> Gateway<S> {
         source: CallSource,
         header: &CallHeader<'_>,
         object: &v3::FileHandle,
-    ) -> Result<FileAttributes, Status> {
+    ) -> Result<StatOctets, Status> {
         let caller = self.caller(source, header);
         self.store.now().act_as(&caller);
-        self.store.now().getattr(object)
+        self.store.now().stat_octets(object)
     }
 }

@@ -58,6 +58,7 @@ pub use contract::tickets::{ReadTicket, TICKETS, WaitTicket};
 pub use contract::types::{
     BeforeChange, CreateMode, FileAttributes, FileTime, NewAttributes, NewTime, ObjectChange,
 };
+pub use contract::version4::emit_stat;
 pub use exports::host_groups::GroupSource;
 pub use remote::RemoteStore;
 pub use start_error::StartError;

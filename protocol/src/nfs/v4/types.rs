@@ -3,6 +3,7 @@
 use core::{fmt, marker::PhantomData};
 
 use super::forms::{numbers, record};
+use crate::nfs::v3::FileKind;
 use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, halves, hyper};
 
 /// Octets of a filehandle at most (`NFS4_FHSIZE`, RFC 8881 §3.1).
@@ -252,6 +253,20 @@ numbers! {
         AttributeDirectory = 8,
         /// A named attribute.
         NamedAttribute = 9,
+    }
+}
+
+impl From<FileKind> for FileKind4 {
+    fn from(kind: FileKind) -> Self {
+        match kind {
+            FileKind::Regular => Self::Regular,
+            FileKind::Directory => Self::Directory,
+            FileKind::Block => Self::Block,
+            FileKind::Character => Self::Character,
+            FileKind::Symlink => Self::Link,
+            FileKind::Socket => Self::Socket,
+            FileKind::Fifo => Self::Fifo,
+        }
     }
 }
 

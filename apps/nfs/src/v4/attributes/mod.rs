@@ -4,23 +4,22 @@ use stag_protocol::{
     nfs::{
         v3::{FileHandle, FileKind, FsInfo, FsStat, PathConf, Time},
         v4::{
-            Attribute, Bitmap, ChangeInfo, FileKind4, Fsid, OpenArguments, STAT_ATTRIBUTES,
-            Status4, Time4, emit_attributes, share,
+            Attribute, Bitmap, ChangeInfo, Decimal, FileKind4, Fsid, OpenArguments,
+            STAT_ATTRIBUTES, Status4, Time4, emit_attributes, share,
         },
     },
     xdr::{Codec as _, NoRoom, Writer},
 };
 
 pub(in crate::v4) mod settable;
-mod stat_fast_path;
-
-pub(super) use stat_fast_path::emit_usual;
 
 use super::{
     Nfs4,
     context::{CompoundContext, OpResult, filehandle::Node},
 };
-use stag_nfs_store::{FileAttributes, FileTime, ObjectChange, Store, StoreLimits, TRANSFER_MAX};
+use stag_nfs_store::{
+    FileAttributes, FileTime, ObjectChange, Store, StoreLimits, TRANSFER_MAX, emit_stat,
+};
 
 /// Facts about a file system that do not depend on an object.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,87 +38,6 @@ pub(super) struct ObjectFacts {
     pub(super) mounted_on: Option<u64>,
 }
 
-/// Numbers of users and groups as text (RFC 8881 §5.9).
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Decimal {
-    /// The digits, followed by zeros.
-    octets: [u8; 12],
-    len: u32,
-}
-
-impl Decimal {
-    /// A number without leading zeros.
-    pub(super) fn of(number: u32) -> Self {
-        const EIGHT_DIGITS: u32 = 100_000_000;
-        let (high, low) = (number / EIGHT_DIGITS, number % EIGHT_DIGITS);
-        let zeros = u64::from_le_bytes([b'0'; 8]);
-        let digits = eight_digits(low);
-        let mut text = u128::from(digits | zeros);
-        // The first digit is in the lowest octet.
-        let mut leading = digits.trailing_zeros() / 8;
-        let mut all = 8;
-        if high > 0 {
-            let above = eight_digits(high);
-            text = text << 64 | u128::from(above | zeros);
-            (leading, all) = (above.trailing_zeros() / 8, 16);
-        }
-        // A zero has one digit.
-        leading = leading.min(all - 1);
-        let [octets @ .., _, _, _, _] = (text >> (8 * leading)).to_le_bytes();
-        Self { octets, len: all - leading }
-    }
-
-    /// The digits.
-    pub(super) fn text(&self) -> &[u8] {
-        self.octets.get(..self.len as usize).unwrap_or_default()
-    }
-
-    /// Octets of [`emit`](Self::emit).
-    pub(super) const fn wire_len(&self) -> u32 {
-        4 + self.len.next_multiple_of(4)
-    }
-
-    /// Writes the text as opaque data, padding included.
-    #[inline]
-    pub(super) fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
-        match self.len {
-            ..=4 => self.emit_in::<4>(writer),
-            5..=8 => self.emit_in::<8>(writer),
-            _ => self.emit_in::<12>(writer),
-        }
-    }
-
-    #[inline]
-    fn emit_in<const N: usize>(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
-        writer.u32(self.len)?;
-        writer.array::<N>(self.octets.first_chunk().ok_or(NoRoom)?)
-    }
-
-    /// Parses a number.
-    ///
-    /// # Errors
-    /// NFS4ERR_BADOWNER for a name: this server maps no names.
-    pub(super) fn parse(text: &[u8]) -> Result<u32, Status4> {
-        let is_plain = match text {
-            [] | [b'0', _, ..] => false,
-            digits => digits.iter().all(u8::is_ascii_digit),
-        };
-        let text = std::str::from_utf8(text).ok().filter(|_| is_plain);
-        // RFC 8881 §5.9 [8881-327]: names of owners are not known, only numbers
-        text.and_then(|text| text.parse().ok()).ok_or(Status4::BadOwner)
-    }
-}
-
-/// The digits of a number below 10⁸, the first one in the lowest octet: parts of a word are divided
-/// at a time, by multiplication.
-const fn eight_digits(number: u32) -> u64 {
-    let fours = (number / 10_000) as u64 | ((number % 10_000) as u64) << 32;
-    let hundreds = ((fours * 10_486) >> 20) & 0x7f_0000_007f;
-    let twos = hundreds | (fours - 100 * hundreds) << 16;
-    let tens = ((twos * 103) >> 10) & 0x000f_000f_000f_000f;
-    tens | (twos - 10 * tens) << 8
-}
-
 /// The change attributes of a directory around an operation.
 pub(super) const fn change_info(change: &ObjectChange) -> ChangeInfo {
     let [before, after] = change.change_numbers();
@@ -129,22 +47,6 @@ pub(super) const fn change_info(change: &ObjectChange) -> ChangeInfo {
 /// A change that did not take place.
 pub(super) const fn no_change(change: u64) -> ChangeInfo {
     ChangeInfo { atomic: true, before: change, after: change }
-}
-
-const fn time(time: FileTime) -> Time4 {
-    Time4 { seconds: time.seconds, nanoseconds: time.nanos }
-}
-
-const fn kind(kind: FileKind) -> FileKind4 {
-    match kind {
-        FileKind::Regular => FileKind4::Regular,
-        FileKind::Directory => FileKind4::Directory,
-        FileKind::Block => FileKind4::Block,
-        FileKind::Character => FileKind4::Character,
-        FileKind::Symlink => FileKind4::Link,
-        FileKind::Socket => FileKind4::Socket,
-        FileKind::Fifo => FileKind4::Fifo,
-    }
 }
 
 /// Attributes that objects support: the readable ones, and times and umask, which are set only.
@@ -375,7 +277,7 @@ impl AttributeSource<'_> {
     pub(super) fn emit(&self, asked: &Bitmap, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
         if *asked == STAT_ATTRIBUTES {
             let ObjectFacts { attributes, mounted_on } = self.object;
-            return emit_usual(attributes, mounted_on.unwrap_or(attributes.fileid), writer);
+            return emit_stat(attributes, mounted_on.unwrap_or(attributes.fileid), writer);
         }
         // RFC 8881 §18.7.3: an answer has only attributes that were asked for
         let mask = asked.intersection(&self.mask());
@@ -393,7 +295,7 @@ impl AttributeSource<'_> {
         let ObjectFacts { attributes: object, mounted_on } = self.object;
         match attribute {
             A::SupportedAttrs => SUPPORTED.emit(writer),
-            A::Type => writer.u32(kind(object.kind) as u32),
+            A::Type => writer.u32(FileKind4::from(object.kind) as u32),
             A::FhExpireType | A::AclSupport => writer.u32(0),
             A::Change => writer.u64(object.change),
             A::Size => writer.u64(object.size),
@@ -409,10 +311,10 @@ impl AttributeSource<'_> {
             A::OwnerGroup => Decimal::of(object.gid).emit(writer),
             A::RawDev => writer.words([object.device.major, object.device.minor]),
             A::SpaceUsed => writer.u64(object.used),
-            A::TimeAccess => time(object.atime).emit(writer),
-            A::TimeMetadata => time(object.ctime).emit(writer),
-            A::TimeModify => time(object.mtime).emit(writer),
-            A::TimeCreate => object.birth.map_or(Ok(()), |birth| time(birth).emit(writer)),
+            A::TimeAccess => Time4::from(object.atime).emit(writer),
+            A::TimeMetadata => Time4::from(object.ctime).emit(writer),
+            A::TimeModify => Time4::from(object.mtime).emit(writer),
+            A::TimeCreate => object.birth.map_or(Ok(()), |birth| Time4::from(birth).emit(writer)),
             A::MountedOnFileid => writer.u64(mounted_on.unwrap_or(object.fileid)),
             A::SuppattrExclcreat => SETTABLE_EXCLUSIVELY.emit(writer),
             A::OpenArguments => open_arguments().emit(writer),
@@ -448,7 +350,7 @@ impl FileSystemFacts {
             A::MaxWrite => writer.u64(info.map_or(TRANSFER_MAX, |info| info.write_max).into()),
             A::TimeDelta => {
                 let grain = info.map_or(Time { seconds: 0, nanos: 1 }, |info| info.time_delta);
-                time(grain.into()).emit(writer)
+                Time4::from(FileTime::from(grain)).emit(writer)
             }
             A::MaxLink => writer.u32(names.map_or(255, |names| names.link_max)),
             A::MaxName => writer.u32(names.map_or(255, |names| names.name_max)),
@@ -473,43 +375,6 @@ impl FileSystemFacts {
 mod tests {
     use super::*;
     use stag_protocol::{nfs::v4::RawAttributes, xdr::Reader};
-
-    #[test]
-    fn owners_are_decimal_numbers_and_nothing_else_is_an_owner() {
-        let numbers = [
-            (0, "0"),
-            (7, "7"),
-            (1_000, "1000"),
-            (9, "9"),
-            (10, "10"),
-            (99, "99"),
-            (100, "100"),
-            (65_534, "65534"),
-            (99_999_999, "99999999"),
-            (100_000_000, "100000000"),
-            (4_000_000_000, "4000000000"),
-            (10_000_000, "10000000"),
-            (123_456_789, "123456789"),
-            (u32::MAX, "4294967295"),
-        ];
-        for (number, text) in numbers {
-            assert_eq!(Decimal::of(number).text(), text.as_bytes());
-            let (mut octets, mut expected) = ([0; 16], [0; 16]);
-            let mut writer = Writer::new(&mut octets);
-            Decimal::of(number).emit(&mut writer).unwrap();
-            let len = writer.len();
-            let mut writer = Writer::new(&mut expected);
-            writer.opaque(text.as_bytes()).unwrap();
-            assert_eq!((len, octets), (writer.len(), expected));
-            assert_eq!(Decimal::parse(text.as_bytes()), Ok(number));
-        }
-        for number in (0..120_000).chain((0..u32::MAX - 99_991).step_by(99_991)) {
-            assert_eq!(Decimal::of(number).text(), number.to_string().as_bytes());
-        }
-        for text in ["", "00", "07", "root", "1@domain", "4294967296", "-1", "+1", " 1"] {
-            assert_eq!(Decimal::parse(text.as_bytes()), Err(Status4::BadOwner), "{text:?}");
-        }
-    }
 
     #[test]
     fn every_supported_attribute_has_a_value_but_for_those_that_are_only_set() {

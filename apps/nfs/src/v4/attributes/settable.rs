@@ -1,11 +1,11 @@
 //! Attributes that SETATTR, CREATE and OPEN set (RFC 8881 §5.8.2, §18.30).
 
 use stag_protocol::nfs::v4::{
-    Attribute, AttributeValues, Bitmap, ModeUmask, RawAttributes, SetTime4, Status4, Time4,
-    check_settable,
+    Attribute, AttributeValues, Bitmap, Decimal, ModeUmask, RawAttributes, SetTime4, Status4,
+    Time4, check_settable,
 };
 
-use super::{Decimal, SUPPORTED};
+use super::SUPPORTED;
 use stag_nfs_store::{FileTime, NewAttributes, NewTime};
 
 /// Attributes to set, with their bitmap.
@@ -62,12 +62,21 @@ fn attributes(values: &AttributeValues<'_>) -> Result<NewAttributes, Status4> {
     Ok(NewAttributes {
         mode,
         umask,
-        uid: values.owner.map(|owner| Decimal::parse(owner.0)).transpose()?,
-        gid: values.owner_group.map(|group| Decimal::parse(group.0)).transpose()?,
+        uid: values.owner.map(|owner| owner_number(owner.0)).transpose()?,
+        gid: values.owner_group.map(|group| owner_number(group.0)).transpose()?,
         size: values.size,
         atime: set_time(values.time_access_set.as_ref())?,
         mtime: set_time(values.time_modify_set.as_ref())?,
     })
+}
+
+/// The number of a user or a group.
+///
+/// # Errors
+/// NFS4ERR_BADOWNER for a name: this server maps no names.
+fn owner_number(text: &[u8]) -> Result<u32, Status4> {
+    // RFC 8881 §5.9 [8881-327]: names of owners are not known, only numbers
+    Decimal::parse(text).ok_or(Status4::BadOwner)
 }
 
 fn set_time(wanted: Option<&SetTime4>) -> Result<NewTime, Status4> {

@@ -5,17 +5,13 @@
 //! would find the file.
 
 use stag_protocol::nfs::v4::{
-    Ace, Answer, DelegationType, Open4Args, Open4Ok, OpenClaim, OpenDelegation, OpenHow,
+    Ace, Answer, Decimal, DelegationType, Open4Args, Open4Ok, OpenClaim, OpenDelegation, OpenHow,
     ReadDelegation, SpaceLimit, Status4, Text, WriteDelegation, open_flag, share,
 };
 
 use super::opened_file::{denies, find, prepare_existing};
-use crate::v4::{
-    attributes::Decimal,
-    context::{
-        CompoundContext, OpResult, filehandle::Node, shard_context::OpenedFile,
-        state_calls::file_id,
-    },
+use crate::v4::context::{
+    CompoundContext, OpResult, filehandle::Node, shard_context::OpenedFile, state_calls::file_id,
 };
 use stag_nfs_store::Store;
 use stag_nfs4_state::{

@@ -4,7 +4,7 @@
 use std::hash::Hasher as _;
 
 use siphasher::sip::SipHasher13;
-use stag_protocol::xdr::{pad, padded};
+use stag_protocol::xdr::pad;
 
 use super::SequenceFacts;
 
@@ -19,15 +19,14 @@ const COUNTED: usize = 4_096;
 /// it is not answered from the slot.
 pub(super) fn digest(facts: &SequenceFacts<'_>, is_kept: bool) -> u64 {
     // Data from a chunk may lack its padding.
-    let pieces = || facts.arguments.pieces().map(|piece| piece.octets());
-    let len = pieces().fold(0_usize, |len, octets| len.saturating_add(padded(octets.len())));
+    let len = facts.arguments.padded_remaining();
     if !is_kept {
         return (len as u64) << 32 | u64::from(facts.operations);
     }
     // No key: a client that makes two of its requests collide harms only itself.
     let mut hasher = SipHasher13::new();
     let mut room = COUNTED;
-    for octets in pieces() {
+    for octets in facts.arguments.pieces().map(|piece| piece.octets()) {
         let padding = [0; 3].get(..pad(octets.len())).unwrap_or_default();
         for octets in [octets, padding] {
             let counted = octets.get(..room).unwrap_or(octets);

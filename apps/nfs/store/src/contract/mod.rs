@@ -1,6 +1,6 @@
 //! The promises of a store of files to the versions of NFS: its procedures, their arguments and
 //! results, and the rules that all stores share. Versions of NFS are unknown here, except to the
-//! conversions of `version3.rs`.
+//! conversions of `version3.rs` and `version4.rs`.
 //!
 //! | file | what |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | `types.rs`, `change_attribute.rs`, `exclusive.rs` | attributes and changes to them |
 //! | `results.rs`, `extensions.rs` | results; arguments and results of version 4 procedures |
 //! | `tickets.rs` | numbers of calls and of READs in flight |
-//! | `version3.rs` | attributes of version 3, converted |
+//! | `version3.rs`, `version4.rs` | attributes of these versions, converted |
 
 pub(crate) mod caller;
 pub(crate) mod change_attribute;
@@ -21,3 +21,4 @@ pub(crate) mod results;
 pub(crate) mod tickets;
 pub(crate) mod types;
 pub(crate) mod version3;
+pub(crate) mod version4;

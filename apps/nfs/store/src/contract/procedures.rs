@@ -14,7 +14,7 @@ use crate::{
     Brought, Caller, Lender, Listed, ListingStart, ReadDone, ReadSpan, ReadlinkDone, Visitor,
 };
 use stag_pools::Extent;
-use stag_protocol::nfs::v3::AttributeOctets;
+use stag_protocol::nfs::{v3::AttributeOctets, v4::StatOctets};
 
 /// Arguments and results of the table, for the traits and
 /// [all who expand it](crate::procedure_types).
@@ -352,6 +352,11 @@ pub trait Procedures {
     /// them.
     fn getattr_octets(&mut self, file: &FileHandle) -> Result<AttributeOctets, Status> {
         self.getattr(file).map(|attributes| AttributeOctets::from(&attributes))
+    }
+
+    /// GETATTR as the attributes of a stat() as encoded in version 4's reply: likewise.
+    fn stat_octets(&mut self, file: &FileHandle) -> Result<StatOctets, Status> {
+        self.getattr(file).map(|attributes| StatOctets::from(&attributes))
     }
 
     /// READLINK (RFC 1813 §3.3.5).

@@ -39,6 +39,7 @@ mod procedures;
 mod procedures4;
 mod ranges;
 mod space;
+mod stat_cache;
 mod tree;
 mod xattrs;
 
@@ -56,7 +57,10 @@ use rustix::time::{ClockId, clock_gettime};
 use space::Space;
 use stag_pools::{Budget, Buf, Pool};
 use stag_protocol::{
-    nfs::v3::{AttributeOctets, FileHandle, Status, Verifier},
+    nfs::{
+        v3::{AttributeOctets, FileHandle, Status, Verifier},
+        v4::StatOctets,
+    },
     rpc::Gids,
 };
 use tree::{Directory, Inode, Inodes, Meta, ObjectBody};
@@ -296,7 +300,7 @@ impl Memory {
     }
 
     fn export_of(&self, inode: &Inode) -> &ExportedTree {
-        self.exports.get(inode.meta.export as usize).expect("an inode belongs to an export")
+        export_of(&self.exports, inode)
     }
 
     /// The inode that a handle names.
@@ -336,13 +340,16 @@ impl Memory {
         Ok(inode.attributes(id, self.export_of(inode).fsid))
     }
 
-    /// The same as octets of a reply.
+    /// The same as octets of a reply of version 3.
     fn attribute_octets(&mut self, id: InodeId) -> Result<AttributeOctets, Status> {
         let Self { inodes, exports, .. } = self;
-        inodes.octets(id, |inode| {
-            let export = exports.get(inode.meta.export as usize);
-            inode.attributes(id, export.expect("an inode belongs to an export").fsid)
-        })
+        inodes.octets(id, |inode| inode.attributes(id, export_of(exports, inode).fsid))
+    }
+
+    /// The same as octets of a reply of version 4.
+    fn stat_octets(&mut self, id: InodeId) -> Result<StatOctets, Status> {
+        let Self { inodes, exports, .. } = self;
+        inodes.stat_octets(id, |inode| inode.attributes(id, export_of(exports, inode).fsid))
     }
 
     /// Adds the attributes from before and after a change to its outcome.
@@ -380,6 +387,11 @@ impl Memory {
         let (uid, own) = self.caller;
         uid == 0 || own == gid || self.groups.list().contains(&gid)
     }
+}
+
+/// The export that an inode belongs to.
+fn export_of<'a>(exports: &'a [ExportedTree], inode: &Inode) -> &'a ExportedTree {
+    exports.get(inode.meta.export as usize).expect("an inode belongs to an export")
 }
 
 #[cfg(test)]

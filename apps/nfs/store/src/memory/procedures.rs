@@ -1,8 +1,11 @@
 //! [`Store`] and its procedures for [`Memory`].
 
-use stag_protocol::nfs::v3::{
-    Access, AttributeOctets, CookieVerifier, FileHandle, FileKind, FsInfo, FsStat, PathConf,
-    StableHow, Status, Time,
+use stag_protocol::nfs::{
+    v3::{
+        Access, AttributeOctets, CookieVerifier, FileHandle, FileKind, FsInfo, FsStat, PathConf,
+        StableHow, Status, Time,
+    },
+    v4::StatOctets,
 };
 
 use super::{
@@ -129,6 +132,11 @@ impl Procedures for Memory {
     fn getattr_octets(&mut self, file: &FileHandle) -> Result<AttributeOctets, Status> {
         let id = self.resolve(file, Intent::Look)?;
         self.attribute_octets(id)
+    }
+
+    fn stat_octets(&mut self, file: &FileHandle) -> Result<StatOctets, Status> {
+        let id = self.resolve(file, Intent::Look)?;
+        self.stat_octets(id)
     }
 
     fn setattr(

@@ -8,11 +8,15 @@ use std::{
 };
 
 use stag_pools::Extent;
-use stag_protocol::nfs::v3::{AttributeOctets, CreateVerifier, DeviceNumber, FileKind, Status};
+use stag_protocol::nfs::{
+    v3::{AttributeOctets, CreateVerifier, DeviceNumber, FileKind, Status},
+    v4::StatOctets,
+};
 
 use super::{
     content::Content,
     handle::{HandleClaim, HandleTag, Handles, InodeId},
+    stat_cache::StatCache,
     xattrs::Xattrs,
 };
 
@@ -175,6 +179,7 @@ pub(super) struct PlacedInode {
 #[derive(Debug)]
 pub(super) struct Inodes {
     places: Vec<Option<PlacedInode>>,
+    stats: StatCache,
     free: Vec<u32>,
     next_number: u64,
     limit: usize,
@@ -182,7 +187,13 @@ pub(super) struct Inodes {
 
 impl Inodes {
     pub fn new(limit: usize) -> Self {
-        Self { places: Vec::new(), free: Vec::new(), next_number: 1, limit }
+        Self {
+            places: Vec::new(),
+            stats: StatCache::new(),
+            free: Vec::new(),
+            next_number: 1,
+            limit,
+        }
     }
 
     /// Maximum number of inodes, and the number that can still be made.
@@ -258,6 +269,7 @@ impl Inodes {
     /// # Errors
     /// [`Status::Stale`] when it is gone.
     pub fn get_mut(&mut self, id: InodeId) -> Result<&mut Inode, Status> {
+        self.stats.forget(id);
         let place = self.place_mut(id)?;
         place.octets = None;
         Ok(&mut place.inode)
@@ -273,6 +285,7 @@ impl Inodes {
         if let Some(octets) = &mut place.octets {
             octets.set_atime(now.into());
         }
+        self.stats.set_time_access(id, now.into());
         Ok(())
     }
 
@@ -292,6 +305,25 @@ impl Inodes {
             "attributes that are kept are those of the inode"
         );
         Ok(*place.octets.get_or_insert_with(fresh))
+    }
+
+    /// The same for version 4.
+    ///
+    /// # Errors
+    /// [`Status::Stale`] when it is gone.
+    pub fn stat_octets(
+        &mut self,
+        id: InodeId,
+        make: impl Fn(&Inode) -> FileAttributes,
+    ) -> Result<StatOctets, Status> {
+        // RFC 1813 §2.6 [1813-6]: a handle of a removed object gets NFS3ERR_STALE
+        let Self { places, stats, .. } = self;
+        let place = places.get(id.index as usize).and_then(Option::as_ref);
+        let place = place.filter(|place| place.number == id.number).ok_or(Status::Stale)?;
+        let fresh = || StatOctets::from(&make(&place.inode));
+        let octets = stats.get_or_make(id, fresh);
+        debug_assert_eq!(*octets, fresh(), "attributes that are kept are those of the inode");
+        Ok(*octets)
     }
 
     fn place_mut(&mut self, id: InodeId) -> Result<&mut PlacedInode, Status> {

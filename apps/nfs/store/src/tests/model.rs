@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use fastrand::Rng;
 use stag_engine::Extents;
+use stag_protocol::nfs::v4::StatOctets;
 
 use super::*;
 
@@ -353,6 +354,8 @@ impl<S: Store + Procedures> Game<S> {
             let fresh = self.bench.store.getattr(&known.handle).unwrap();
             let kept = self.bench.store.getattr_octets(&known.handle).unwrap();
             assert_eq!(kept.attributes(), fresh.into());
+            let kept = self.bench.store.stat_octets(&known.handle).unwrap();
+            assert_eq!(kept, StatOctets::from(&fresh));
         }
     }
 

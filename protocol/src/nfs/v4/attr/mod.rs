@@ -1,9 +1,11 @@
 //! Attributes of files and file systems (RFC 8881 §5, RFC 7862 §12, RFC 8276 §8.1).
 
+mod decimal;
 mod stat;
 mod table;
 
-pub use stat::{STAT_WORDS, StatValues};
+pub use decimal::Decimal;
+pub use stat::{STAT_WORDS, StatOctets, StatValues};
 pub use table::{Attribute, AttributeValues};
 
 use super::forms::{numbers, record, union};

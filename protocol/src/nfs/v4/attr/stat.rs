@@ -3,7 +3,7 @@
 
 use super::STAT_ATTRIBUTES;
 use crate::nfs::v4::{DeviceNumber4, FileKind4, Fsid, Time4, types::OPAQUE_LEN_MAX};
-use crate::xdr::{Codec as _, Error, Reader, hyper, padded};
+use crate::xdr::{Codec as _, Error, NoRoom, Reader, Writer, hyper, padded, split_opaque};
 
 /// [`STAT_ATTRIBUTES`] on the wire: the number of words, and the words.
 pub const STAT_WORDS: [u32; 3] = {
@@ -108,9 +108,121 @@ impl<'a> StatValues<'a> {
             time_modify: time(modified_high, modified, modified_nanos),
             mounted_on_fileid: hyper(mounted_high, mounted),
         };
-        // RFC 8881 §3.3.7: the length is that of the values
-        let read = 4 * (13 + 2 + 15) + padded(owner.len()) + padded(owner_group.len());
-        if len as usize == read { Ok(values) } else { Err(Error::BadValue) }
+        if len as usize == values_len(owner, owner_group) {
+            Ok(values)
+        } else {
+            Err(Error::BadValue)
+        }
+    }
+
+    /// Skips what [`parse`](Self::parse) would read, for a caller that needs no values. Returns
+    /// false, and skips nothing, for anything that it would refuse, and if it is in several pieces.
+    #[inline]
+    pub fn skip_whole(reader: &mut Reader<'_>) -> bool {
+        let octets = reader.here();
+        let is_whole = Self::after_whole(octets).map(|rest| reader.go_on(rest));
+        is_whole.is_some()
+    }
+
+    /// The octets after these attributes.
+    #[inline]
+    fn after_whole(octets: &[u8]) -> Option<&[u8]> {
+        let (words, rest) = octets.split_first_chunk::<{ 4 * (4 + 13) }>()?;
+        let [count, first, second, len, kind, ..] = words.as_chunks().0 else { return None };
+        let is_stat = [count, first, second].map(|word| u32::from_be_bytes(*word)) == STAT_WORDS;
+        FileKind4::parse(&mut Reader::new(kind)).ok()?;
+        let (owner, rest) = split_opaque(rest, OPAQUE_LEN_MAX)?;
+        let (owner_group, rest) = split_opaque(rest, OPAQUE_LEN_MAX)?;
+        let len = u32::from_be_bytes(*len) as usize;
+        let is_whole = is_stat && len == values_len(owner, owner_group);
+        rest.get(4 * 15..).filter(|_| is_whole)
+    }
+}
+
+/// Octets of the values (RFC 8881 §3.3.7).
+const fn values_len(owner: &[u8], owner_group: &[u8]) -> usize {
+    4 * (13 + 2 + 15) + padded(owner.len()) + padded(owner_group.len())
+}
+
+/// [`STAT_ATTRIBUTES`] of an object in wire form (`fattr4`): encoded once, and sent as long as they
+/// do not change. Owner and group are [`Decimal`](super::Decimal) numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatOctets {
+    /// The octets, followed by zeros.
+    octets: [u8; Self::LEN_MAX],
+    len: u32,
+}
+
+impl StatOctets {
+    /// Octets of the longest: bitmap and length, and the values, of which owner and group have at
+    /// most ten digits.
+    pub const LEN_MAX: usize = 4 * (3 + 1 + 13 + 2 * 4 + 15);
+    /// Place of the kind of the object.
+    const KIND_AT: usize = 4 * (3 + 1);
+    /// Places of the time of the last access and of the number of the directory entry that the
+    /// object is mounted on, from the end.
+    const ATIME_FROM_END: usize = 4 * (3 * 3 + 2);
+    const MOUNTED_ON_FROM_END: usize = 4 * 2;
+
+    /// The octets that `write` writes.
+    ///
+    /// # Errors
+    /// [`NoRoom`] if they do not fit [`LEN_MAX`](Self::LEN_MAX).
+    pub fn of(write: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>) -> Result<Self, NoRoom> {
+        let mut octets = [0; Self::LEN_MAX];
+        let mut writer = Writer::new(&mut octets);
+        write(&mut writer)?;
+        let len = u32::try_from(writer.len()).map_err(|_| NoRoom)?;
+        Ok(Self { octets, len })
+    }
+
+    /// The values again.
+    ///
+    /// # Errors
+    /// Those of [`StatValues::parse`] if other octets were written.
+    pub fn values(&self) -> Result<StatValues<'_>, Error> {
+        StatValues::parse(&mut Reader::new(
+            self.octets.get(..self.len as usize).ok_or(Error::Short)?,
+        ))
+    }
+
+    /// Returns true for a directory.
+    #[inline]
+    pub fn is_directory(&self) -> bool {
+        const { assert!(Self::KIND_AT + 4 <= Self::LEN_MAX) };
+        let kind = self.octets.get(Self::KIND_AT..).and_then(<[u8]>::first_chunk::<4>);
+        kind == Some(&(FileKind4::Directory as u32).to_be_bytes())
+    }
+
+    /// Sets the time of the last access.
+    #[inline]
+    pub fn set_time_access(&mut self, time: Time4) {
+        let [a, b, c, d, e, f, g, h] = time.seconds.to_be_bytes();
+        let [i, j, k, l] = time.nanoseconds.to_be_bytes();
+        self.set_from_end(Self::ATIME_FROM_END, [a, b, c, d, e, f, g, h, i, j, k, l]);
+    }
+
+    /// Sets the number of the directory entry that the object is mounted on.
+    pub fn set_mounted_on_fileid(&mut self, fileid: u64) {
+        self.set_from_end(Self::MOUNTED_ON_FROM_END, fileid.to_be_bytes());
+    }
+
+    fn set_from_end<const N: usize>(&mut self, from_end: usize, value: [u8; N]) {
+        let at = (self.len as usize).checked_sub(from_end);
+        let place = at.and_then(|at| self.octets.get_mut(at..)?.first_chunk_mut());
+        debug_assert!(place.is_some(), "the octets are those of the attributes");
+        if let Some(place) = place {
+            *place = value;
+        }
+    }
+
+    /// Writes the attributes.
+    ///
+    /// # Errors
+    /// [`NoRoom`].
+    #[inline]
+    pub fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        writer.front_of(&self.octets, self.len as usize)
     }
 }
 
@@ -172,7 +284,11 @@ mod tests {
 
     fn parsed(octets: &[u8]) -> Result<StatValues<'_>, Error> {
         let mut reader = Reader::new(octets);
-        let values = StatValues::parse(&mut reader)?;
+        let values = StatValues::parse(&mut reader);
+        let mut skipped = Reader::new(octets);
+        assert_eq!(StatValues::skip_whole(&mut skipped), values.is_ok());
+        assert_eq!(skipped.remaining(), values.map_or(octets.len(), |_| reader.remaining()));
+        let values = values?;
         reader.finish().map(|()| values)
     }
 
@@ -180,6 +296,52 @@ mod tests {
     fn values_that_were_written_one_by_one_are_read() {
         let octets = emitted(&VALUES);
         assert_eq!(parsed(&octets), Ok(VALUES));
+    }
+
+    fn octets_of(values: &StatValues<'_>) -> StatOctets {
+        StatOctets::of(|writer| writer.fixed(&emitted(values))).unwrap()
+    }
+
+    #[test]
+    fn encoded_attributes_are_sent_as_they_are_and_two_of_them_can_be_set() {
+        let mut values = VALUES;
+        for (owner, group) in [("0", "1"), ("1000", "99999"), ("4294967295", "4294967295")] {
+            (values.owner, values.owner_group) = (owner.as_bytes(), group.as_bytes());
+            let mut octets = octets_of(&values);
+            assert_eq!(octets.values(), Ok(values));
+            let mut changed = values;
+            changed.time_access = Time4 { seconds: -3, nanoseconds: 77 };
+            octets.set_time_access(changed.time_access);
+            assert_eq!(octets.values(), Ok(changed));
+            changed.mounted_on_fileid = 5 << 40;
+            octets.set_mounted_on_fileid(changed.mounted_on_fileid);
+            assert_eq!(octets, octets_of(&changed));
+            // The rest of the memory is that of the next item.
+            let expected = emitted(&changed);
+            for room in 0..StatOctets::LEN_MAX + 8 {
+                let mut out = [0x55; StatOctets::LEN_MAX + 8];
+                let mut writer = Writer::new(&mut out[..room]);
+                let written = octets.emit(&mut writer).map(|()| writer.len());
+                match room < expected.len() {
+                    true => assert_eq!(written, Err(NoRoom), "{room}"),
+                    false => assert_eq!(written, Ok(expected.len()), "{room}"),
+                }
+                assert!(out[room..].iter().all(|octet| *octet == 0x55), "{room}");
+                if room >= expected.len() {
+                    assert_eq!(out[..expected.len()], expected);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_directory_is_known_by_its_octets_and_longer_ones_are_refused() {
+        for kind in [FileKind4::Directory, FileKind4::Regular, FileKind4::Link] {
+            let values = StatValues { kind, owner: b"1", owner_group: b"1", ..VALUES };
+            assert_eq!(octets_of(&values).is_directory(), kind == FileKind4::Directory);
+        }
+        let long = StatOctets::of(|writer| writer.fixed(&[0; StatOctets::LEN_MAX + 1]));
+        assert_eq!(long, Err(NoRoom));
     }
 
     #[test]

@@ -16,10 +16,10 @@ pub(crate) use outcome::{ShortOutcome, perform};
 use stag_engine::{Call, PeerId, Time};
 use stag_protocol::{
     nfs::{
-        v3::FileHandle,
+        v3::{FileHandle, FileKind},
         v4::{
-            Bitmap, Operation, Read4Args, SequenceArgs, SequenceOk, SessionId, Stateid, Status4,
-            Write4Args,
+            Bitmap, Operation, Read4Args, SequenceArgs, SequenceOk, SessionId, StatOctets, Stateid,
+            Status4, Write4Args,
         },
     },
     xdr::{NoRoom, Writer},
@@ -30,14 +30,14 @@ use crate::{
     requester::{OWN, ShardPeer},
     v4::{
         Nfs4,
-        attributes::{AttributeSource, FileSystemFacts, ObjectFacts, emit_usual},
+        attributes::{AttributeSource, FileSystemFacts, ObjectFacts},
         context::{filehandle::Node, state_calls::file_id, status},
         milliseconds,
         op::access::AskedRights,
         session::{Principal, SequenceFacts},
     },
 };
-use stag_nfs_store::{Effort, FileAttributes, Status, Store, TRANSFER_MAX};
+use stag_nfs_store::{Effort, FileAttributes, Status, Store, TRANSFER_MAX, emit_stat};
 use stag_nfs4_state::{IoAccess, StateRequest};
 
 use outcome::ShortResults;
@@ -286,16 +286,23 @@ impl Nfs4 {
         &mut self,
         head: &ShortHead,
         sequence: &SequenceOk,
-        found: &Result<FileAttributes, Status>,
+        found: &Result<StatOctets, Status>,
         writer: &mut Writer<'_>,
     ) -> Result<(), NoRoom> {
         let status = found.as_ref().err().map_or(Status4::Ok, |status| status::of_store(*status));
         self.answer_head(sequence, status, head.operations, writer)?;
         self.tally.count(Some(Operation::GetAttr), status);
         writer.words([number(Operation::GetAttr), status as u32])?;
-        let Ok(attributes) = found else { return Ok(()) };
-        let mounted_on = self.mounted_on(&head.object, attributes.kind);
-        emit_usual(attributes, mounted_on.unwrap_or(attributes.fileid), writer)
+        let Ok(octets) = found else { return Ok(()) };
+        // The root of an export is a directory.
+        if octets.is_directory()
+            && let Some(mounted_on) = self.mounted_on(&head.object, FileKind::Directory)
+        {
+            let mut octets = *octets;
+            octets.set_mounted_on_fileid(mounted_on);
+            return octets.emit(writer);
+        }
+        octets.emit(writer)
     }
 
     /// Writes the results of the compound after the header of its reply, without the data of a
@@ -360,7 +367,7 @@ impl Nfs4 {
     ) -> Result<(), NoRoom> {
         let mounted_on = self.mounted_on(&outcome.object, attributes.kind);
         let Asked::Others(asked) = &short.asked else {
-            return emit_usual(attributes, mounted_on.unwrap_or(attributes.fileid), writer);
+            return emit_stat(attributes, mounted_on.unwrap_or(attributes.fileid), writer);
         };
         let object = ObjectFacts { attributes: *attributes, mounted_on };
         let (node, system) = (Node::Object(outcome.object), FileSystemFacts::default());

@@ -1,18 +1,26 @@
-//! The attributes from which Linux fills a stat(): most calls of clients ask for exactly these.
-//! Every object has a value for each of them, so they are written in few steps.
+//! Attributes of the store as version 4's attributes of a stat(), which most calls of its clients
+//! ask for (RFC 8881 §5), in this one place. Every object has a value for each of them, so they are
+//! written in few steps.
 
 use stag_protocol::{
-    nfs::v4::STAT_WORDS,
+    nfs::v4::{Decimal, FileKind4, STAT_WORDS, StatOctets, Time4},
     xdr::{NoRoom, Writer},
 };
 
-use super::{Decimal, kind};
-use stag_nfs_store::{FileAttributes, FileTime};
+use crate::{FileAttributes, FileTime};
+
+impl From<&FileAttributes> for StatOctets {
+    /// As of an object that nothing is mounted on.
+    fn from(object: &FileAttributes) -> Self {
+        Self::of(|writer| emit_stat(object, object.fileid, writer))
+            .expect("owner and group are numbers of 32 bits")
+    }
+}
 
 /// Writes the [attributes of a stat()](stag_protocol::nfs::v4::STAT_ATTRIBUTES): their bitmap,
 /// their length, and their values in rising order (`fattr4`, RFC 8881 §3.3.7). `above` is the
 /// number of the directory entry on which the object is mounted.
-pub(in crate::v4) fn emit_usual(
+pub fn emit_stat(
     object: &FileAttributes,
     above: u64,
     writer: &mut Writer<'_>,
@@ -34,7 +42,7 @@ pub(in crate::v4) fn emit_usual(
         first,
         second,
         len,
-        kind(object.kind) as u32,
+        FileKind4::from(object.kind) as u32,
         change_high,
         change,
         size_high,
@@ -82,4 +90,10 @@ const fn halves(number: u64) -> [u32; 2] {
 const fn time(time: FileTime) -> [u32; 3] {
     let [high, low] = halves(time.seconds.cast_unsigned());
     [high, low, time.nanos]
+}
+
+impl From<FileTime> for Time4 {
+    fn from(time: FileTime) -> Self {
+        Self { seconds: time.seconds, nanoseconds: time.nanos }
+    }
 }
