@@ -11,8 +11,11 @@
 //! A call that arrived at another shard, but is executed here, is charged to its host as well
 //! (`state/turns/remote.rs`).
 //!
+//! Sending is charged at the doorbell (`sending.rs`).
+//!
 //! With one host nothing is measured. Tables have an entry for each peer, and no call allocates.
 
+mod sending;
 mod table;
 
 use crate::{
@@ -191,22 +194,29 @@ impl Core {
     #[inline(never)]
     fn charge_time(&mut self, payer: Payer) {
         let now = self.turns.clock();
-        let is_ours = |entry: &Peer| entry.side == Side::Client;
-        if let Payer::Peer(peer) = payer
-            && self.peers.get(peer).is_some_and(is_ours)
-        {
-            // The cost of a server's replies to us is charged to no client.
-            self.turns.mark = now;
-            return;
+        let cost = now.since(self.turns.mark).min(COST_MAX).as_nanos() as u64;
+        self.turns.mark = now;
+        if let Payer::Peer(peer) = payer {
+            let is_ours = |entry: &Peer| entry.side == Side::Client;
+            if self.peers.get(peer).is_some_and(is_ours) {
+                // The cost of a server's replies to us is charged to no client.
+                return;
+            }
+            // Its output, if there is any, is sent at the next doorbell.
+            self.note_posted(peer, 0);
         }
         self.hear(payer);
-        let cost = now.since(self.turns.mark).min(COST_MAX).as_nanos() as u64;
-        (self.turns.mark, self.turns.has_served) = (now, true);
+        self.turns.has_served = true;
+        self.turns.account(&mut self.peers, payer).waits_in = 0;
+        self.add_cost(payer, cost);
+    }
+
+    /// Charges a payer that has work.
+    fn add_cost(&mut self, payer: Payer, cost: u64) {
         let known = self.turns.known(&self.peers, payer);
         let weight = self.turns.weight(known.and_then(|account| account.host));
         let least = self.turns.floor.saturating_sub(LEAD);
         let account = self.turns.account(&mut self.peers, payer);
-        account.waits_in = 0;
         // Unused time is not saved up.
         account.spent = account.spent.max(least);
         account.spent = account.spent.saturating_add(cost.saturating_mul(weight));

@@ -19,6 +19,7 @@ mod programs;
 mod replies;
 mod reverse;
 mod rules;
+mod sending;
 mod several;
 mod silent;
 mod stages;

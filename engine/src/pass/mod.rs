@@ -76,7 +76,11 @@ impl<P: Provider, A: App> Shard<P, A> {
     #[inline]
     pub(crate) fn ring(&mut self) {
         self.core.unsent = 0;
+        let begun = self.core.begin_sending();
         self.provider.ring();
+        if let Some(begun) = begun {
+            self.core.charge_sending(begun);
+        }
         self.core.watch.ring(self.core.now);
     }
 
@@ -95,7 +99,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         // draft 002 §4.3 [bidir-10]: a receive is posted before its message may arrive
         self.replenish();
         self.ring();
-        // No peer is charged for what is sent to others.
+        // No peer is charged for a doorbell that rang for others.
         self.core.begin_work();
     }
 

@@ -59,6 +59,8 @@ pub(crate) struct TurnAccount {
     pub(crate) waits_in: u64,
     /// The pass in which the app last put a call of it aside; 0 once that call continues.
     pub(crate) aside_in: u64,
+    /// Weight of its output that was posted since the latest doorbell; 0 if there is none.
+    pub(crate) posted: u64,
     /// It called again soon after its latest reply.
     pub(crate) is_brisk: bool,
     /// The index of its host, while it is active.
@@ -124,6 +126,8 @@ pub(crate) struct Turns {
     /// connection is gone.
     pub(crate) passers: TurnAccount,
     pub(crate) remotes: Remotes,
+    /// Connections with output that is sent at the next doorbell.
+    pub(crate) posted: Vec<PeerId>,
 }
 
 impl Turns {
@@ -145,6 +149,7 @@ impl Turns {
             has_served: false,
             passers: TurnAccount::default(),
             remotes: Remotes::new(),
+            posted: Vec::with_capacity(peers),
         }
     }
 

@@ -1,4 +1,5 @@
-//! A fabric that can be set to refuse local invalidations, or receives, and notes its doorbells.
+//! A fabric that can be set to refuse local invalidations, or receives, notes its doorbells, and
+//! spends time on what they send.
 
 use stag_pools::{Access, Buf, Extent, RemoteKey, Window};
 use stag_sim::{Port, Sim};
@@ -18,11 +19,16 @@ pub struct Refusing {
     refuses_receives: Rc<Cell<bool>>,
     /// The receives that were posted at each doorbell.
     rings: Rc<RefCell<Vec<usize>>>,
+    /// Octets of RDMA Writes that were posted since the latest doorbell.
+    written: u64,
+    /// Spends the time that a doorbell takes to send them.
+    spend: Box<dyn Fn(u64)>,
 }
 
 impl Refusing {
     pub fn new(sim: Sim, refuses: Rc<Cell<bool>>) -> Self {
-        Self { sim, refuses, refuses_receives: Rc::default(), rings: Rc::default() }
+        let (refuses_receives, rings, spend) = (Rc::default(), Rc::default(), Box::new(|_| ()));
+        Self { sim, refuses, refuses_receives, rings, written: 0, spend }
     }
 
     pub fn of_receives(sim: Sim, refuses_receives: Rc<Cell<bool>>) -> Self {
@@ -32,6 +38,12 @@ impl Refusing {
     /// One that refuses nothing, and notes the receives that are posted at each doorbell.
     pub fn noting(sim: Sim, rings: Rc<RefCell<Vec<usize>>>) -> Self {
         Self { rings, ..Self::new(sim, Rc::default()) }
+    }
+
+    /// One that refuses nothing, and calls `spend` at each doorbell with the octets of the RDMA
+    /// Writes that it sends.
+    pub fn spending(sim: Sim, spend: impl Fn(u64) + 'static) -> Self {
+        Self { spend: Box::new(spend), ..Self::new(sim, Rc::default()) }
     }
 }
 
@@ -115,6 +127,7 @@ impl Provider for Refusing {
         source: Extent,
         to: RemoteSpan,
     ) -> Result<(), Refused<Extent>> {
+        self.written += u64::from(to.len);
         self.sim.post_write(qp, tag, source, to)
     }
 
@@ -143,6 +156,7 @@ impl Provider for Refusing {
 
     fn ring(&mut self) {
         self.rings.borrow_mut().push(self.sim.receives_posted());
+        (self.spend)(std::mem::take(&mut self.written));
         self.sim.ring();
     }
 
