@@ -1,6 +1,7 @@
 //! Keytabs by hand: whole ones, cut ones, changed ones.
 
 use super::*;
+use std::os::unix::fs::PermissionsExt;
 
 /// An entry as MIT writes it.
 fn entry(principal: &[&str], enctype: u16, version: u32) -> Vec<u8> {
@@ -126,4 +127,20 @@ fn files_that_are_missing_or_no_files_are_sentences() {
     assert!(missing.contains("is missing; fix: `kadmin ktadd"), "{missing}");
     let folder = inspect(home.path(), "nfs").unwrap_err().to_string();
     assert!(folder.contains("cannot be read (not a regular file"), "{folder}");
+}
+
+#[test]
+fn a_file_that_this_user_may_not_read_is_a_sentence_with_the_mode() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("keytab");
+    fs::write(&path, usual()).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
+    match inspect(&path, "nfs") {
+        Ok(_) => println!("skipped: root reads all files"),
+        Err(problem) => {
+            let problem = problem.to_string();
+            assert!(problem.contains("cannot be read (Permission denied"), "{problem}");
+            assert!(problem.ends_with("with mode 0600"), "{problem}");
+        }
+    }
 }
