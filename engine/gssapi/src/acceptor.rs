@@ -62,7 +62,8 @@ pub struct AcceptedContext {
     /// The initiator, as in `alice@REALM`; special characters are escaped as in krb5.conf.
     pub principal: String,
     /// The user of this host that krb5.conf maps it to (`auth_to_local`); None if it maps to none.
-    /// By default, those are principals of the default realm with one component.
+    /// By default, principals of the default realm with one component have one: `root@REALM` is
+    /// root, unless the caller decides otherwise.
     pub local_name: Option<String>,
     /// The keys, and the time at which they end.
     pub keys: ContextKeys,
@@ -169,7 +170,7 @@ impl GssAcceptor {
         let principal = source.display();
         let principal = principal.map_err(|status| failure(self.library, "principal", status))?;
         let Some(principal) = text(&principal) else {
-            let text = "the initiator's principal is not UTF-8, is empty or is too long".to_owned();
+            let text = "the initiator's principal is not plain UTF-8 or too long".to_owned();
             return Err(GssFailure::own(KerberosFault::Other, FAILURE, text));
         };
         let local = source.local().ok();
@@ -238,11 +239,12 @@ pub(crate) fn bounded(token: &GssBuffer) -> Vec<u8> {
     if octets.len() > TOKEN_LEN_MAX { Vec::new() } else { octets.to_vec() }
 }
 
-/// A name, if it is UTF-8 of a sensible length.
+/// A name, if it is UTF-8 without control characters, of a sensible length.
 fn text(name: &GssBuffer) -> Option<String> {
     // Some versions count a NUL at the end.
     let octets = name.octets();
     let octets = octets.strip_suffix(b"\0").unwrap_or(octets);
     let is_sensible = (1..=NAME_LEN_MAX).contains(&octets.len());
-    is_sensible.then(|| String::from_utf8(octets.to_vec()).ok()).flatten()
+    let text = String::from_utf8(octets.to_vec()).ok().filter(|_| is_sensible)?;
+    (!text.contains(char::is_control)).then_some(text)
 }

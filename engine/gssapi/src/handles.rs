@@ -59,11 +59,14 @@ impl Drop for GssBuffer {
     }
 }
 
+/// Messages of one status that are read.
+const MESSAGES_MAX: usize = 8;
+/// Characters of one message that are kept.
+const WORDS_MAX: usize = 512;
+
 /// Puts one status into words; `kind` is 1 for the major and 2 for the minor one. The library
 /// keeps details of the last error for each thread: ask on the thread that saw it.
 pub(crate) fn display(library: &'static GssLibrary, status: u32, kind: c_int) -> String {
-    /// Messages of one status that are read.
-    const MESSAGES_MAX: usize = 8;
     let (mut text, mut more) = (String::new(), 0);
     for _ in 0..MESSAGES_MAX {
         let mut buffer = GssBuffer::empty(library);
@@ -85,12 +88,24 @@ pub(crate) fn display(library: &'static GssLibrary, status: u32, kind: c_int) ->
         if !text.is_empty() {
             text.push_str(", ");
         }
-        text.push_str(String::from_utf8_lossy(buffer.octets()).trim());
+        add_plainly(&mut text, buffer.octets());
         if more == 0 {
             break;
         }
     }
     text
+}
+
+/// Adds words of the library to a text. They may have names from a ticket before it is checked:
+/// control characters are escaped, so that no line of a log can be forged, and the length is
+/// limited.
+fn add_plainly(text: &mut String, words: &[u8]) {
+    for c in String::from_utf8_lossy(words).trim().chars().take(WORDS_MAX) {
+        match c {
+            c if c.is_control() => text.extend(c.escape_default()),
+            c => text.push(c),
+        }
+    }
 }
 
 /// Forms of a name in text.
@@ -412,5 +427,20 @@ impl Drop for LucidContext {
             // SAFETY: the library made it, and it is freed once.
             unsafe { (self.library.gss_krb5_free_lucid_sec_context)(&mut 0, self.raw) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_the_library_cannot_forge_a_line_and_have_a_limit() {
+        let mut text = String::new();
+        add_plainly(&mut text, b" server nfs/a\nroot\x1b[2J not found\xff\n");
+        assert_eq!(text, "server nfs/a\\nroot\\u{1b}[2J not found\u{fffd}");
+        text.clear();
+        add_plainly(&mut text, &[b'a'; 100_000]);
+        assert_eq!(text.len(), WORDS_MAX);
     }
 }
