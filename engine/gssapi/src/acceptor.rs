@@ -8,7 +8,7 @@ use crate::{
     handles::{GssBuffer, GssContext, GssCredential, GssName, NoKeys},
     key::{ContextKeys, KerberosEnctype},
     library::GssLibrary,
-    token::{AP_REQ, KrbError, TokenKind, is_one_element, split},
+    token::{KrbError, is_request},
 };
 use std::{ffi::OsStr, fmt, path::Path};
 
@@ -191,8 +191,7 @@ fn check(token: &[u8]) -> Result<(), GssFailure> {
         let text = format!("a token of {len} bytes is longer than {TOKEN_LEN_MAX}");
         return Err(GssFailure::own(KerberosFault::TooLong, DEFECTIVE_TOKEN, text));
     }
-    let request = split(token).filter(|(kind, _)| *kind == TokenKind::Request);
-    if !request.is_some_and(|(_, message)| is_one_element(message, AP_REQ)) {
+    if !is_request(token) {
         let text = format!("the {len} bytes are no AP-REQ in a frame of Kerberos 5");
         return Err(GssFailure::own(KerberosFault::Malformed, DEFECTIVE_TOKEN, text));
     }

@@ -52,4 +52,4 @@ pub use initiator::{ClientCredentials, GssInitiator, InitiatorSettings, PendingC
 pub use key::{ContextKeys, KerberosEnctype, SessionKey};
 pub use library::{GssLibrary, NoGssLibrary};
 pub use time::KerberosTime;
-pub use token::KrbError;
+pub use token::{KrbError, is_request};

@@ -31,7 +31,7 @@ impl KerberosTime {
         let [month, day, hour, minute, second] = std::array::from_fn(|_| pairs.next().unwrap_or(0));
         let year = number(year);
         let is_date = year >= 1970 && (1..=12).contains(&month) && (1..=31).contains(&day);
-        if !is_date || hour > 23 || minute > 59 || second > 60 {
+        if !is_date || hour > 23 || minute > 59 || second > 59 {
             return None;
         }
         let days = days_before(year, month) + day - 1;
@@ -51,7 +51,8 @@ impl fmt::Display for KerberosTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (days, seconds) = (self.0 / 86_400, self.0 % 86_400);
         let first = |year: u64| days_before(year, 1);
-        let mut year = 1970 + days / 366;
+        // At most two years before it: 400 years have 146,097 days.
+        let mut year = 1970 + (days * 400 / 146_097).saturating_sub(1);
         while first(year + 1) <= days {
             year += 1;
         }
@@ -90,6 +91,11 @@ mod tests {
             assert_eq!(read, Some(KerberosTime(day * 86_400 + 3_723)), "{text}");
             before = text;
         }
+    }
+
+    #[test]
+    fn the_last_time_prints_at_once() {
+        assert!(KerberosTime(u64::MAX).to_string().ends_with(" 07:00:15 UTC"));
     }
 
     #[test]

@@ -13,11 +13,15 @@ pub(crate) enum TokenKind {
 }
 
 /// `[APPLICATION 14]`, the tag of an AP-REQ (RFC 4120 §5.5.1).
-pub(crate) const AP_REQ: u8 = 0x6e;
+const AP_REQ: u8 = 0x6e;
 
-/// True if a message is one DER element with this tag and no more.
-pub(crate) fn is_one_element(message: &[u8], tag: u8) -> bool {
-    element(message, tag).is_some_and(|(_, rest)| rest.is_empty())
+/// Returns true if a token has the frame of Kerberos 5, and one whole element in it that may be an
+/// AP-REQ: all others are refused by an acceptor at once.
+#[must_use]
+pub fn is_request(token: &[u8]) -> bool {
+    let request = split(token).filter(|(kind, _)| *kind == TokenKind::Request);
+    let element = request.and_then(|(_, message)| element(message, AP_REQ));
+    element.is_some_and(|(_, rest)| rest.is_empty())
 }
 
 /// Splits a token of the Kerberos 5 mechanism into its kind and its message. None for tokens of
@@ -174,6 +178,19 @@ mod tests {
                 changed[at] = value;
                 let _ = KrbError::parse(&changed);
             }
+        }
+    }
+
+    #[test]
+    fn a_request_is_one_element_and_no_more() {
+        let request = framed([1, 0], &der(0x6e, &[7; 300]));
+        assert!(is_request(&request));
+        for len in 0..request.len() {
+            assert!(!is_request(&request[..len]), "{len}");
+        }
+        let more = [&der(0x6e, &[7; 300])[..], &[0]].concat();
+        for other in [framed([1, 0], &more), framed([2, 0], &der(0x6e, b"")), framed([1, 0], b"")] {
+            assert!(!is_request(&other));
         }
     }
 
