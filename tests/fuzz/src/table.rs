@@ -5,8 +5,8 @@ use crate::{
     mutate::InputShape::{self, Parts, Words},
     random::FuzzRandom,
     targets::{
-        InputVerdict, connection, iwarp, message, nfs, nfs4, nfs4_state, rpc, rpcrdma, shard, shm,
-        stages, stream, tcp, xdr,
+        InputVerdict, connection, iwarp, kerberos, message, nfs, nfs4, nfs4_state, rpc, rpcrdma,
+        shard, shm, stages, stream, tcp, xdr,
     },
 };
 use std::fmt;
@@ -50,7 +50,7 @@ const fn slow(
 }
 
 /// All targets.
-pub static TARGETS: [FuzzTarget; 34] = [
+pub static TARGETS: [FuzzTarget; 36] = [
     fast("xdr", Words, xdr::cursor, make::words),
     fast("types", Words, xdr::types, make::typed),
     fast("rpc_call", Words, rpc::call, make::rpc_call),
@@ -79,6 +79,8 @@ pub static TARGETS: [FuzzTarget; 34] = [
     fast("nfs4_attributes", Words, nfs4::attributes, make::nfs4_attributes),
     slow("nfs4_state", Words, nfs4_state::state, make::nfs4_state),
     fast("file_handle", Words, nfs::file_handle, make::file_handle),
+    fast("keytab", Words, kerberos::keytab, make::keytab),
+    fast("krb_token", Words, kerberos::token, make::krb_token),
     slow("stages", Words, stages::answer, make::stages),
     slow("shard", Parts, shard::gateway, make::shard),
     slow("compound", Parts, shard::compound, make::compound),

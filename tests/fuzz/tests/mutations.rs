@@ -72,6 +72,8 @@ each!(
     nfs4_attributes,
     nfs4_state,
     file_handle,
+    keytab,
+    krb_token,
     stages,
     shard,
     compound,

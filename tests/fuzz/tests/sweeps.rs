@@ -104,6 +104,11 @@ fn every_octet_of_what_real_peers_sent_may_be_anything_in_iwarp() {
 }
 
 #[test]
+fn every_octet_of_keytabs_and_of_tokens_may_be_anything() {
+    sweep_all(&["keytab", "krb_token"]);
+}
+
+#[test]
 fn every_bit_of_a_connection_to_a_shard_may_be_wrong() {
     sweep_all(&["stages", "shard", "shard_requester", "shard_tcp", "shm_link"]);
 }

@@ -4,6 +4,7 @@
 mod compound;
 mod gateway;
 mod iwarp;
+mod kerberos;
 mod nfs4;
 mod shm;
 
@@ -34,6 +35,7 @@ pub use crate::octets::emitted;
 pub use compound::{compound, huge_hole};
 pub use gateway::{replies, shard, tcp};
 pub use iwarp::{fpdus, iwarp_connection, mpa, terminate, ulpdu};
+pub use kerberos::{keytab, krb_token};
 pub use nfs4::{nfs4_attributes, nfs4_callback, nfs4_compound, nfs4_reply, nfs4_state};
 pub use shm::shm;
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod connection;
 pub(crate) mod iwarp;
+pub(crate) mod kerberos;
 pub(crate) mod message;
 pub(crate) mod nfs;
 pub(crate) mod nfs4;
