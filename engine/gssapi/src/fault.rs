@@ -52,6 +52,8 @@ pub enum KerberosFault {
     Unfinished,
     /// The context's key has an encryption type that is not accepted.
     Enctype,
+    /// krb5.conf is unreadable or has wrong syntax. Without one, the library has defaults.
+    Configuration,
     /// Anything else: the text has the details.
     Other,
 }
@@ -81,6 +83,7 @@ impl KerberosFault {
             37 => Self::ClockSkew,
             31 | 41 | 44 | 230 => Self::WrongKey,
             39 | 40 => Self::Malformed,
+            135 | 136 => Self::Configuration,
             141 | 195 => Self::NoTicket,
             154 | 217 | 220 | 224 => Self::RealmUnknown,
             156 => Self::KdcUnreachable,
@@ -134,6 +137,9 @@ impl KerberosFault {
             Self::NoKey => {
                 "name a keytab that this user can read and that has the principal (`klist -k`; \
                  `kadmin ktadd nfs/NAME`)"
+            }
+            Self::Configuration => {
+                "correct krb5.conf (/etc/krb5.conf, or the file that KRB5_CONFIG names)"
             }
             Self::ClockSkew => "synchronise the clocks of client, server and KDC (NTP)",
             Self::ReplayCache => {

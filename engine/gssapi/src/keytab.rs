@@ -5,8 +5,11 @@
 use crate::key::KerberosEnctype;
 use std::{
     collections::{BTreeMap, BTreeSet},
+    env,
+    ffi::OsStr,
     fmt, fs, io,
     io::Read,
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 use zeroize::Zeroizing;
@@ -233,6 +236,20 @@ pub fn inspect(path: &Path, service: &str) -> Result<ServicePrincipals, KeytabPr
         return Err(problem(KeytabCause::NoEnctype(numbers.into_iter().collect())));
     }
     Ok(found)
+}
+
+/// The keytab that the library uses when none is given: the file that `KRB5_KTNAME` names, or
+/// `/etc/krb5.keytab`. A `default_keytab_name` in krb5.conf is not read.
+#[must_use]
+pub fn default_path() -> PathBuf {
+    named(env::var_os("KRB5_KTNAME").as_deref())
+}
+
+/// The file of a keytab's name, whose type may be in front of it.
+fn named(name: Option<&OsStr>) -> PathBuf {
+    let name = name.map_or(&b"/etc/krb5.keytab"[..], OsStr::as_bytes);
+    let path = [&b"FILE:"[..], b"WRFILE:"].iter().find_map(|kind| name.strip_prefix(*kind));
+    OsStr::from_bytes(path.unwrap_or(name)).into()
 }
 
 /// The content of a regular file of limited length, overwritten when it is dropped: it has keys.

@@ -144,3 +144,15 @@ fn a_file_that_this_user_may_not_read_is_a_sentence_with_the_mode() {
         }
     }
 }
+
+#[test]
+fn the_default_is_the_file_of_the_variable_or_the_usual_one() {
+    for (name, path) in [
+        (None, "/etc/krb5.keytab"),
+        (Some("/k"), "/k"),
+        (Some("FILE:/k:1"), "/k:1"),
+        (Some("WRFILE:/k"), "/k"),
+    ] {
+        assert_eq!(named(name.map(OsStr::new)), Path::new(path));
+    }
+}

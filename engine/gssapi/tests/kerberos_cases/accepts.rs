@@ -34,6 +34,8 @@ cases! { FOREIGN: a_principal_of_another_realm_is_no_user_of_this_host }
 
 cases! { EXPIRED: an_expired_ticket_is_refused }
 
+cases! { MISCONFIGURED: a_broken_configuration_is_named }
+
 cases! { SKEWED: a_wrong_clock_is_refused_with_the_time }
 
 fn mutual_contexts_have_the_acceptors_key(place: &Place) {
@@ -235,6 +237,13 @@ fn the_parser_of_keytabs_reads_what_kadmin_writes(place: &Place) {
     );
     let problem = keytab::inspect(&place.folder.path("alice.keytab"), "nfs").unwrap_err();
     assert!(problem.to_string().contains("no nfs/ principal (it has alice@STAG.TEST)"));
+}
+
+fn a_broken_configuration_is_named(place: &Place) {
+    let failure = place.acceptor(ANY_NFS, "server.keytab", ReplayCache::Off).unwrap_err();
+    println!("  {failure} [{:x} {:x}]", failure.major, failure.minor);
+    assert_eq!(failure.fault, KerberosFault::Configuration);
+    assert!(failure.to_string().contains("; fix: correct krb5.conf"), "{failure}");
 }
 
 fn an_expired_ticket_is_refused(place: &Place) {

@@ -48,6 +48,7 @@ pub const GROUPS: &[Group] = &[
     group("foreign", "foreign.conf", accepts::FOREIGN),
     group("expired", "impatient.conf", accepts::EXPIRED),
     group("skewed", "impatient.conf", accepts::SKEWED),
+    group("misconfigured", "broken.conf", accepts::MISCONFIGURED),
     group("alone", "alone.conf", initiates::ALONE),
 ];
 

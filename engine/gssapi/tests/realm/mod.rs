@@ -174,6 +174,7 @@ impl Folder {
             self.configure("foreign.conf", address, "ELSEWHERE.TEST", "");
             self.configure("impatient.conf", address, REALM, "clockskew = 1");
             self.configure("alone.conf", free_address(), REALM, "");
+            fs::write(self.path("broken.conf"), "[libdefaults\n default_realm\n").unwrap();
             self.configure_kdc(address);
             let mut kdc = self.command("krb5kdc");
             let log = fs::File::create(self.path("kdc.out")).unwrap();
