@@ -59,7 +59,7 @@ pub enum KerberosFault {
 }
 
 impl KerberosFault {
-    /// The cause that a status stands for.
+    /// The cause that a status means.
     pub(crate) fn of(major: u32, minor: u32) -> Self {
         let minor = i32::from_ne_bytes(minor.to_ne_bytes());
         let by_code = Self::of_krb5(minor.wrapping_sub(KRB5)).or_else(|| Self::of_other(minor));

@@ -104,7 +104,7 @@ impl FakeTicket {
         ticket
     }
 
-    /// The words of which it was made, without those that ask for faults.
+    /// The words of which it was made, without the requests for faults.
     pub(crate) fn words(&self) -> String {
         let mutual = if self.is_mutual { " mutual" } else { "" };
         let Self { principal, enctype, end, .. } = self;
