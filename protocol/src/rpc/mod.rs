@@ -1,11 +1,12 @@
 //! ONC RPC version 2: headers of calls and replies (RFC 5531).
 //!
 //! [`CallHeader`] and [`ReplyHeader`] precede arguments and results. [`CallHeader::parse`] fails
-//! with the answer to send to the caller. [`record`] cuts a byte stream into messages, [`portmap`]
-//! says where a program listens.
+//! with the answer to send to the caller. [`gss`] has the octets of RPCSEC_GSS, [`record`] cuts a
+//! byte stream into messages, [`portmap`] says where a program listens.
 
 mod auth;
 mod call;
+pub mod gss;
 pub mod portmap;
 pub mod record;
 mod reply;

@@ -370,6 +370,11 @@ impl<'a> Writer<'a> {
         self.at == 0
     }
 
+    /// The octets written so far.
+    pub fn written(&self) -> &[u8] {
+        self.out.get(..self.at).unwrap_or_default()
+    }
+
     /// Octets that still fit.
     pub fn room(&self) -> usize {
         self.out.len().saturating_sub(self.at)
