@@ -81,8 +81,8 @@ struct Conductor {
     invalidations: usize,
 }
 
-/// The two ends of a connection between Linux and Linux: client, server.
-pub fn connections([client, server]: Offers) -> [Connection; 2] {
+/// The two ends of a connection between Linux and Linux: client, server, which grants `grant`.
+pub fn connections([client, server]: Offers, grant: u32) -> [Connection; 2] {
     let client_end = Setup {
         side: Side::Client,
         own: client,
@@ -90,13 +90,8 @@ pub fn connections([client, server]: Offers) -> [Connection; 2] {
         calls_max: CLIENT_CALLS,
         grant: CLIENT_GRANT,
     };
-    let server_end = Setup {
-        side: Side::Server,
-        own: server,
-        peer: client,
-        calls_max: SERVER_CALLS,
-        grant: SERVER_GRANT,
-    };
+    let server_end =
+        Setup { side: Side::Server, own: server, peer: client, calls_max: SERVER_CALLS, grant };
     [client_end, server_end].map(Connection::new)
 }
 
@@ -104,7 +99,11 @@ pub fn connections([client, server]: Offers) -> [Connection; 2] {
 pub fn capture(file: &[u8]) -> Capture {
     let mut all = conversations(&segments(file));
     assert_eq!(all.len(), 1);
-    let conversation = all.remove(0);
+    follow(all.remove(0), SERVER_GRANT)
+}
+
+/// Follows a conversation of Linux with Linux over RDMA, whose server grants `grant` credits.
+pub fn follow(conversation: Conversation, grant: u32) -> Capture {
     let linux = |remote_invalidation| PrivateData {
         remote_invalidation,
         send: InlineSize::at_most(4096),
@@ -113,7 +112,7 @@ pub fn capture(file: &[u8]) -> Capture {
     // Linux' server denies that it invalidates, and does it.
     let expected = [linux(true), linux(false)];
     let mut conductor = Conductor {
-        ends: connections(expected),
+        ends: connections(expected, grant),
         memory: Vec::new(),
         outstanding: Vec::new(),
         calls: Vec::new(),

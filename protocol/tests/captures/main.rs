@@ -6,6 +6,7 @@ mod calls;
 mod corpora;
 mod counting;
 mod crc;
+mod disorder;
 mod malformed;
 mod nfs4;
 mod pcap;

@@ -8,7 +8,7 @@ use stag_protocol::rpcrdma::responder::{ReplyParts, ReplyPolicy, plan_pull, plan
 use stag_protocol::rpcrdma::{Body, ChunkLists, Connection, Direction, InlineThreshold};
 use stag_protocol::xdr::Reader;
 
-use crate::calls::{Call, Capture, Message, capture, connections};
+use crate::calls::{Call, Capture, Message, SERVER_GRANT, capture, connections};
 use crate::receive::{Called, Context, Outcome, PULL_MAX, Scratch, receive};
 use crate::wire::WireCounts;
 use crate::{NFS3, NFS41};
@@ -31,7 +31,7 @@ pub fn first_chunk(chunks: &[&[Vec<u8>]]) -> Vec<u8> {
 }
 
 pub fn receiver(capture: &Capture, direction: Direction, is_call: bool) -> Connection {
-    let [client, server] = connections(capture.offers);
+    let [client, server] = connections(capture.offers, SERVER_GRANT);
     if (direction == Direction::Forward) == is_call { server } else { client }
 }
 

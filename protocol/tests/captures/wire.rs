@@ -73,7 +73,7 @@ pub struct WireCounts {
     pub fpdus: [usize; 2],
     /// RDMAP messages that our stream sent again octet for octet.
     pub sent_again: usize,
-    /// RDMAP messages in segments larger than ours may be.
+    /// RDMAP messages in segments that ours are not: larger, or of several lengths.
     pub larger: usize,
 }
 
@@ -201,7 +201,7 @@ fn check_framing(fpdu: &[u8], ulpdu: &[u8]) {
 }
 
 /// Sends a message of this end again once its last segment is seen: whether the segments were those
-/// of the capture, or were larger there than ours may be.
+/// of the capture, or were larger there than ours may be, or of several lengths.
 fn send_again(end: &mut End, fpdu: &[u8]) -> Option<bool> {
     let (header, _) = ddp::Header::parse(&fpdu[fpdu::LENGTH_LEN..]).unwrap();
     let (class, last) = match header {
@@ -216,7 +216,8 @@ fn send_again(end: &mut End, fpdu: &[u8]) -> Option<bool> {
     let mut message = begin(end, &segments);
     let mulpdu =
         segments.iter().map(|segment| u16::from_be_bytes([segment[0], segment[1]])).max().unwrap();
-    let fits = mulpdu <= MULPDU_MAX;
+    let is_even = segments.iter().rev().skip(1).all(|segment| segment[..2] == mulpdu.to_be_bytes());
+    let fits = mulpdu <= MULPDU_MAX && is_even;
     let mut expected = segments.iter();
     while let Some(segment) = end.stream.poll_segment(&mut message, mulpdu) {
         if fits {
