@@ -5,8 +5,8 @@ use crate::{
     mutate::InputShape::{self, Parts, Words},
     random::FuzzRandom,
     targets::{
-        InputVerdict, connection, iwarp, kerberos, message, nfs, nfs4, nfs4_state, rpc, rpcrdma,
-        shard, shm, stages, stream, tcp, xdr,
+        InputVerdict, connection, gss, iwarp, kerberos, message, nfs, nfs4, nfs4_state, rpc,
+        rpcrdma, shard, shm, stages, stream, tcp, xdr,
     },
 };
 use std::fmt;
@@ -50,13 +50,17 @@ const fn slow(
 }
 
 /// All targets.
-pub static TARGETS: [FuzzTarget; 36] = [
+pub static TARGETS: [FuzzTarget; 40] = [
     fast("xdr", Words, xdr::cursor, make::words),
     fast("types", Words, xdr::types, make::typed),
     fast("rpc_call", Words, rpc::call, make::rpc_call),
     fast("rpc_reply", Words, rpc::reply, make::rpc_reply),
     fast("rpc_auth", Words, rpc::auth, make::rpc_auth),
     fast("rpc_record", Words, rpc::record, make::record_stream),
+    fast("gss_credential", Words, gss::credential, make::gss_credential),
+    fast("gss_init", Words, gss::init, make::gss_init),
+    fast("gss_body", Words, gss::body, make::gss_body),
+    fast("gss_token", Words, gss::token, make::gss_token),
     fast("cm_private", Words, rpcrdma::cm_private, make::private_data),
     fast("rpcrdma_v1", Words, rpcrdma::v1_header, make::v1_message),
     fast("rpcrdma_v2", Words, rpcrdma::v2_header, make::v2_message),

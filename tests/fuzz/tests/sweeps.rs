@@ -82,6 +82,11 @@ fn every_octet_of_what_real_peers_sent_may_be_anything_in_rpc_and_nfs() {
 }
 
 #[test]
+fn every_octet_of_what_real_peers_sent_may_be_anything_in_rpcsec_gss() {
+    sweep_all(&["gss_credential", "gss_init", "gss_body", "gss_token"]);
+}
+
+#[test]
 fn every_octet_of_what_real_peers_sent_may_be_anything_in_rpc_over_rdma() {
     sweep_all(&[
         "cm_private",

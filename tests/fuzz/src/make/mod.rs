@@ -3,6 +3,7 @@
 
 mod compound;
 mod gateway;
+mod gss;
 mod iwarp;
 mod kerberos;
 mod nfs4;
@@ -34,6 +35,7 @@ use crate::{
 pub use crate::octets::emitted;
 pub use compound::{compound, huge_hole};
 pub use gateway::{replies, shard, tcp};
+pub use gss::{gss_body, gss_credential, gss_init, gss_token};
 pub use iwarp::{fpdus, iwarp_connection, mpa, terminate, ulpdu};
 pub use kerberos::{keytab, krb_token};
 pub use nfs4::{nfs4_attributes, nfs4_callback, nfs4_compound, nfs4_reply, nfs4_state};

@@ -1,6 +1,7 @@
 //! The checks of the targets, and their common parts.
 
 pub(crate) mod connection;
+pub(crate) mod gss;
 pub(crate) mod iwarp;
 pub(crate) mod kerberos;
 pub(crate) mod message;

@@ -4,7 +4,7 @@ use std::mem::discriminant;
 
 use stag_protocol::{
     rpc::{
-        Auth, CallHeader, Credential, MessageType, Outcome, Refusal, ReplyHeader,
+        Auth, CallHeader, Credential, MessageType, Outcome, Refusal, ReplyHeader, gss,
         record::{Assembler, Fault, Fragment, Step},
     },
     xdr::{Codec, Error, Reader, Writer},
@@ -39,6 +39,8 @@ pub fn call(input: &[u8]) -> InputVerdict {
         Credential::None => 8 * 4 + 4 + 4 + padded_verifier(&header),
         _ => consumed,
     };
+    let signed = input.get(..consumed - 8 - padded_verifier(&header));
+    assert_eq!(gss::signed_header(&Reader::new(input)), signed);
     let out = emitted(len, |writer| header.emit(writer));
     if len == consumed {
         assert!(differs_in_padding_only(&out, &input[..consumed]));
