@@ -216,112 +216,119 @@ fn follow(file: &[u8], keys: &[CapturedKey], grant: u32) -> Seen {
     seen
 }
 
-macro_rules! capture {
-    ($test:ident, $keys:ident, $grant:literal, $file:literal, $seen:expr) => {
-        #[test]
-        fn $test() {
-            let seen = follow(include_bytes!($file), keys::$keys, $grant);
-            let (other, init, destroy, data, octets) = $seen;
-            assert_eq!(seen, Seen { other, init, destroy, data, octets });
-        }
-    };
+#[test]
+fn linux_6_1_krb5_tcp() {
+    let seen = follow(include_bytes!("linux-6.1-krb5-tcp.pcap"), keys::LINUX_6_1_KRB5_TCP, 64);
+    assert_eq!(
+        seen,
+        Seen { other: 2, init: 3, destroy: 0, data: [27, 10, 0], octets: [1244, 1164] }
+    );
 }
 
-capture!(
-    linux_6_1_krb5_tcp,
-    LINUX_6_1_KRB5_TCP,
-    64,
-    "linux-6.1-krb5-tcp.pcap",
-    (2, 3, 0, [27, 10, 0], [1244, 1164])
-);
-capture!(
-    linux_6_1_krb5i_tcp,
-    LINUX_6_1_KRB5I_TCP,
-    64,
-    "linux-6.1-krb5i-tcp.pcap",
-    (2, 3, 3, [0, 40, 0], [104464, 107888])
-);
-capture!(
-    linux_6_1_krb5p_tcp,
-    LINUX_6_1_KRB5P_TCP,
-    64,
-    "linux-6.1-krb5p-tcp.pcap",
-    (2, 3, 3, [0, 13, 27], [104464, 108548])
-);
-capture!(
-    linux_6_12_krb5_siw,
-    LINUX_6_12_KRB5_SIW,
-    64,
-    "linux-6.12-krb5-siw.pcap",
-    (2, 3, 2, [31, 12, 0], [1368, 1200])
-);
-capture!(
-    linux_6_12_krb5i_siw,
-    LINUX_6_12_KRB5I_SIW,
-    64,
-    "linux-6.12-krb5i-siw.pcap",
-    (2, 3, 3, [0, 47, 0], [104936, 108416])
-);
-capture!(
-    linux_6_12_krb5p_siw,
-    LINUX_6_12_KRB5P_SIW,
-    64,
-    "linux-6.12-krb5p-siw.pcap",
-    (2, 3, 3, [0, 12, 39], [105296, 109312])
-);
-capture!(
-    linux_6_12_sys_siw,
-    LINUX_6_12_SYS_SIW,
-    64,
-    "linux-6.12-sys-siw.pcap",
-    (46, 1, 0, [0, 4, 0], [656, 396])
-);
-capture!(
-    linux_7_2_krb5_tcp,
-    LINUX_7_2_KRB5_TCP,
-    64,
-    "linux-7.2-krb5-tcp.pcap",
-    (2, 3, 0, [38, 7, 0], [908, 868])
-);
-capture!(
-    linux_7_2_krb5i_tcp,
-    LINUX_7_2_KRB5I_TCP,
-    64,
-    "linux-7.2-krb5i-tcp.pcap",
-    (1, 3, 0, [0, 21, 0], [102528, 3664])
-);
-capture!(
-    linux_7_2_krb5p_tcp,
-    LINUX_7_2_KRB5P_TCP,
-    64,
-    "linux-7.2-krb5p-tcp.pcap",
-    (2, 3, 2, [0, 13, 43], [106000, 110136])
-);
-capture!(
-    linux_7_3_krb5_siw,
-    LINUX_7_3_KRB5_SIW,
-    128,
-    "linux-7.3-krb5-siw.pcap",
-    (2, 3, 2, [28, 12, 0], [1508, 1412])
-);
-capture!(
-    linux_7_3_krb5i_siw,
-    LINUX_7_3_KRB5I_SIW,
-    128,
-    "linux-7.3-krb5i-siw.pcap",
-    (2, 3, 0, [0, 45, 0], [104812, 108036])
-);
-capture!(
-    linux_7_3_krb5p_siw,
-    LINUX_7_3_KRB5P_SIW,
-    128,
-    "linux-7.3-krb5p-siw.pcap",
-    (2, 3, 2, [0, 12, 36], [105124, 108956])
-);
-capture!(
-    linux_7_3_sys_siw,
-    LINUX_7_3_SYS_SIW,
-    128,
-    "linux-7.3-sys-siw.pcap",
-    (38, 1, 0, [0, 5, 0], [712, 700])
-);
+#[test]
+fn linux_6_1_krb5i_tcp() {
+    let seen = follow(include_bytes!("linux-6.1-krb5i-tcp.pcap"), keys::LINUX_6_1_KRB5I_TCP, 64);
+    assert_eq!(
+        seen,
+        Seen { other: 2, init: 3, destroy: 3, data: [0, 40, 0], octets: [104464, 107888] }
+    );
+}
+
+#[test]
+fn linux_6_1_krb5p_tcp() {
+    let seen = follow(include_bytes!("linux-6.1-krb5p-tcp.pcap"), keys::LINUX_6_1_KRB5P_TCP, 64);
+    assert_eq!(
+        seen,
+        Seen { other: 2, init: 3, destroy: 3, data: [0, 13, 27], octets: [104464, 108548] }
+    );
+}
+
+#[test]
+fn linux_6_12_krb5_siw() {
+    let seen = follow(include_bytes!("linux-6.12-krb5-siw.pcap"), keys::LINUX_6_12_KRB5_SIW, 64);
+    assert_eq!(
+        seen,
+        Seen { other: 2, init: 3, destroy: 2, data: [31, 12, 0], octets: [1368, 1200] }
+    );
+}
+
+#[test]
+fn linux_6_12_krb5i_siw() {
+    let seen = follow(include_bytes!("linux-6.12-krb5i-siw.pcap"), keys::LINUX_6_12_KRB5I_SIW, 64);
+    assert_eq!(
+        seen,
+        Seen { other: 2, init: 3, destroy: 3, data: [0, 47, 0], octets: [104936, 108416] }
+    );
+}
+
+#[test]
+fn linux_6_12_krb5p_siw() {
+    let seen = follow(include_bytes!("linux-6.12-krb5p-siw.pcap"), keys::LINUX_6_12_KRB5P_SIW, 64);
+    assert_eq!(
+        seen,
+        Seen { other: 2, init: 3, destroy: 3, data: [0, 12, 39], octets: [105296, 109312] }
+    );
+}
+
+#[test]
+fn linux_6_12_sys_siw() {
+    let seen = follow(include_bytes!("linux-6.12-sys-siw.pcap"), keys::LINUX_6_12_SYS_SIW, 64);
+    assert_eq!(seen, Seen { other: 46, init: 1, destroy: 0, data: [0, 4, 0], octets: [656, 396] });
+}
+
+#[test]
+fn linux_7_2_krb5_tcp() {
+    let seen = follow(include_bytes!("linux-7.2-krb5-tcp.pcap"), keys::LINUX_7_2_KRB5_TCP, 64);
+    assert_eq!(seen, Seen { other: 2, init: 3, destroy: 0, data: [38, 7, 0], octets: [908, 868] });
+}
+
+#[test]
+fn linux_7_2_krb5i_tcp() {
+    let seen = follow(include_bytes!("linux-7.2-krb5i-tcp.pcap"), keys::LINUX_7_2_KRB5I_TCP, 64);
+    assert_eq!(
+        seen,
+        Seen { other: 1, init: 3, destroy: 0, data: [0, 21, 0], octets: [102528, 3664] }
+    );
+}
+
+#[test]
+fn linux_7_2_krb5p_tcp() {
+    let seen = follow(include_bytes!("linux-7.2-krb5p-tcp.pcap"), keys::LINUX_7_2_KRB5P_TCP, 64);
+    assert_eq!(
+        seen,
+        Seen { other: 2, init: 3, destroy: 2, data: [0, 13, 43], octets: [106000, 110136] }
+    );
+}
+
+#[test]
+fn linux_7_3_krb5_siw() {
+    let seen = follow(include_bytes!("linux-7.3-krb5-siw.pcap"), keys::LINUX_7_3_KRB5_SIW, 128);
+    assert_eq!(
+        seen,
+        Seen { other: 2, init: 3, destroy: 2, data: [28, 12, 0], octets: [1508, 1412] }
+    );
+}
+
+#[test]
+fn linux_7_3_krb5i_siw() {
+    let seen = follow(include_bytes!("linux-7.3-krb5i-siw.pcap"), keys::LINUX_7_3_KRB5I_SIW, 128);
+    assert_eq!(
+        seen,
+        Seen { other: 2, init: 3, destroy: 0, data: [0, 45, 0], octets: [104812, 108036] }
+    );
+}
+
+#[test]
+fn linux_7_3_krb5p_siw() {
+    let seen = follow(include_bytes!("linux-7.3-krb5p-siw.pcap"), keys::LINUX_7_3_KRB5P_SIW, 128);
+    assert_eq!(
+        seen,
+        Seen { other: 2, init: 3, destroy: 2, data: [0, 12, 36], octets: [105124, 108956] }
+    );
+}
+
+#[test]
+fn linux_7_3_sys_siw() {
+    let seen = follow(include_bytes!("linux-7.3-sys-siw.pcap"), keys::LINUX_7_3_SYS_SIW, 128);
+    assert_eq!(seen, Seen { other: 38, init: 1, destroy: 0, data: [0, 5, 0], octets: [712, 700] });
+}
