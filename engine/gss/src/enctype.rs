@@ -1,5 +1,7 @@
 //! The four AES enctypes (RFC 3962, RFC 8009).
 
+use core::fmt;
+
 /// Encryption type of a context's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
@@ -15,13 +17,28 @@ pub enum Enctype {
 }
 
 impl Enctype {
-    /// All of them, the most preferred last.
+    /// All of them, the preferred one first.
     pub const ALL: [Self; 4] =
-        [Self::Aes128Sha1, Self::Aes256Sha1, Self::Aes128Sha256, Self::Aes256Sha384];
+        [Self::Aes256Sha384, Self::Aes128Sha256, Self::Aes256Sha1, Self::Aes128Sha1];
 
     /// The enctype of this number; `None` for DES, RC4, Camellia and others.
     pub fn new(number: u32) -> Option<Self> {
-        Self::ALL.into_iter().find(|enctype| u32::from(*enctype as u16) == number)
+        Self::ALL.into_iter().find(|enctype| enctype.number() == number)
+    }
+
+    /// Its number (RFC 3961 §8).
+    pub const fn number(self) -> u32 {
+        self as u32
+    }
+
+    /// Its name in krb5.conf.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Aes128Sha1 => "aes128-cts-hmac-sha1-96",
+            Self::Aes256Sha1 => "aes256-cts-hmac-sha1-96",
+            Self::Aes128Sha256 => "aes128-cts-hmac-sha256-128",
+            Self::Aes256Sha384 => "aes256-cts-hmac-sha384-192",
+        }
     }
 
     /// Octets of a key.
@@ -50,13 +67,21 @@ impl Enctype {
     }
 }
 
+impl fmt::Display for Enctype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn only_the_four_aes_enctypes_exist() {
-        let known: Vec<u32> = (0..70_000).filter(|n| Enctype::new(*n).is_some()).collect();
-        assert_eq!(known, [17, 18, 19, 20]);
+        let known: Vec<_> =
+            (0..70_000).filter_map(|n| Some((n, Enctype::new(n)?.key_len()))).collect();
+        assert_eq!(known, [(17, 16), (18, 32), (19, 16), (20, 32)]);
+        assert!(known.iter().all(|(n, _)| Enctype::new(*n).is_some_and(|it| it.number() == *n)));
     }
 }

@@ -6,10 +6,11 @@ use crate::{
     credentials::{NO_REASON, ServiceName, failure, setting},
     fault::{CONTINUE_NEEDED, DEFECTIVE_TOKEN, FAILURE, GssFailure, KerberosFault},
     handles::{GssBuffer, GssContext, GssCredential, GssName, NoKeys},
-    key::{ContextKeys, KerberosEnctype},
+    key::ContextSecret,
     library::GssLibrary,
     token::{KrbError, is_request},
 };
+use stag_gss::Enctype;
 use std::{ffi::OsStr, fmt, path::Path};
 
 /// Longest token that is accepted. Tickets with a PAC of Active Directory, which lists groups, are
@@ -66,7 +67,7 @@ pub struct AcceptedContext {
     /// root, unless the caller decides otherwise.
     pub local_name: Option<String>,
     /// The keys, and the time at which they end.
-    pub keys: ContextKeys,
+    pub keys: ContextSecret,
     /// True if the initiator asked for proof of the acceptor's identity.
     pub is_mutual: bool,
 }
@@ -118,7 +119,7 @@ impl GssAcceptor {
         let failed = |status| failure(library, "keytab", status);
         let mut credential =
             GssCredential::acquire(library, Some(&name), ACCEPT, &store).map_err(failed)?;
-        credential.restrict(&KerberosEnctype::ALL).map_err(failed)?;
+        credential.restrict(&Enctype::ALL).map_err(failed)?;
         let has_replay_cache = settings.replay_cache != ReplayCache::Off;
         Ok(Self { library, credential, has_replay_cache })
     }
@@ -208,7 +209,7 @@ pub(crate) fn unfinished() -> GssFailure {
 pub(crate) fn export(
     library: &'static GssLibrary,
     context: GssContext,
-) -> Result<ContextKeys, GssFailure> {
+) -> Result<ContextSecret, GssFailure> {
     let lucid = context.export().map_err(|status| failure(library, "keys", status))?;
     lucid.keys().map_err(|why| {
         let text = match why {

@@ -6,9 +6,10 @@ use crate::{
         INDEFINITE, LucidKey, LucidV1, MECHANISM, PRINCIPAL_NAME, RawBuffer, RawContext,
         RawCredential, RawName, RawOid, RawOidSet, RawSetting, RawSettings, SERVICE_NAME,
     },
-    key::{ContextKeys, KerberosEnctype, SessionKey},
+    key::{ContextSecret, SessionKey},
     library::GssLibrary,
 };
+use stag_gss::Enctype;
 use std::{
     ffi::{CStr, CString, c_int, c_void},
     ptr::{null, null_mut},
@@ -233,7 +234,7 @@ impl GssCredential {
 
     /// Restricts the encryption types of contexts. Not to be called while another thread uses the
     /// credential, thus `&mut`.
-    pub(crate) fn restrict(&mut self, enctypes: &[KerberosEnctype]) -> Result<(), GssStatus> {
+    pub(crate) fn restrict(&mut self, enctypes: &[Enctype]) -> Result<(), GssStatus> {
         let mut numbers: Vec<i32> =
             enctypes.iter().map(|enctype| enctype.number().cast_signed()).collect();
         let count = u32::try_from(numbers.len()).expect("there are four types");
@@ -396,7 +397,7 @@ pub(crate) enum NoKeys {
 
 impl LucidContext {
     /// The key in use, copied.
-    pub(crate) fn keys(&self) -> Result<ContextKeys, NoKeys> {
+    pub(crate) fn keys(&self) -> Result<ContextSecret, NoKeys> {
         // SAFETY: the library gave a structure of version 1, as it was asked for, which is ours
         // until it is freed; null becomes None.
         let lucid = unsafe { self.raw.cast::<LucidV1>().as_ref() }.ok_or(NoKeys::Structure)?;
@@ -406,13 +407,13 @@ impl LucidContext {
         let is_acceptor_subkey = lucid.has_acceptor_subkey != 0;
         let key = if is_acceptor_subkey { &lucid.acceptor_subkey } else { &lucid.context_key };
         let key = copy(key).ok_or(NoKeys::Enctype(key.enctype))?;
-        Ok(ContextKeys { key, is_acceptor_subkey, end_time: lucid.end_time.into() })
+        Ok(ContextSecret { key, is_acceptor_subkey, end_time: lucid.end_time.into() })
     }
 }
 
 /// A copy of a key, if it is one of the accepted types.
 fn copy(key: &LucidKey) -> Option<SessionKey> {
-    let len = KerberosEnctype::from_number(key.enctype)?.key_len();
+    let len = Enctype::new(key.enctype)?.key_len();
     if key.data.is_null() || usize::try_from(key.length) != Ok(len) {
         return None;
     }

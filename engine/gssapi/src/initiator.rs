@@ -6,11 +6,12 @@ use crate::{
     credentials::{ServiceName, failure, setting},
     fault::{CONTINUE_NEEDED, DEFECTIVE_TOKEN, FAILURE, GssFailure, KerberosFault},
     handles::{CredentialSetting, GssContext, GssCredential, GssName},
-    key::{ContextKeys, KerberosEnctype},
+    key::ContextSecret,
     library::GssLibrary,
     time::KerberosTime,
     token::KrbError,
 };
+use stag_gss::Enctype;
 use std::{
     ffi::OsStr,
     fmt,
@@ -43,8 +44,8 @@ pub struct InitiatorSettings<'a> {
     pub target: ServiceName<'a>,
     /// The tickets.
     pub credentials: ClientCredentials<'a>,
-    /// AcceptedContext encryption types; [`KerberosEnctype::ALL`] as a rule.
-    pub enctypes: &'a [KerberosEnctype],
+    /// Encryption types that it asks for; [`Enctype::ALL`] as a rule.
+    pub enctypes: &'a [Enctype],
     /// True: the acceptor has to prove its identity, and chooses the key.
     pub is_mutual: bool,
 }
@@ -118,7 +119,7 @@ impl PendingContext {
     ///
     /// # Errors
     /// If the acceptor refused, or its reply does not prove its identity.
-    pub fn finish(mut self, reply: &[u8]) -> Result<ContextKeys, GssFailure> {
+    pub fn finish(mut self, reply: &[u8]) -> Result<ContextSecret, GssFailure> {
         let library = self.shared.library;
         let error = KrbError::parse(reply);
         if reply.len() > TOKEN_LEN_MAX || (reply.is_empty() != self.is_complete && error.is_none())

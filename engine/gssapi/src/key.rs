@@ -1,76 +1,14 @@
-//! Encryption types of Kerberos that protect messages here, and keys of contexts (RFC 3962,
-//! RFC 8009).
+//! Keys of contexts, from which `stag-gss` derives those of messages.
 #![forbid(unsafe_code)]
 
+use stag_gss::{ContextKey, Enctype};
 use std::fmt;
 use zeroize::Zeroizing;
-
-/// An encryption type that contexts may have: the four with AES. All others are refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum KerberosEnctype {
-    /// aes128-cts-hmac-sha1-96 (RFC 3962).
-    Aes128Sha1,
-    /// aes256-cts-hmac-sha1-96 (RFC 3962).
-    Aes256Sha1,
-    /// aes128-cts-hmac-sha256-128 (RFC 8009).
-    Aes128Sha256,
-    /// aes256-cts-hmac-sha384-192 (RFC 8009).
-    Aes256Sha384,
-}
-
-impl KerberosEnctype {
-    /// All of them, the preferred one first.
-    pub const ALL: [Self; 4] =
-        [Self::Aes256Sha384, Self::Aes128Sha256, Self::Aes256Sha1, Self::Aes128Sha1];
-
-    /// The number on the wire.
-    #[must_use]
-    pub const fn number(self) -> u32 {
-        match self {
-            Self::Aes128Sha1 => 17,
-            Self::Aes256Sha1 => 18,
-            Self::Aes128Sha256 => 19,
-            Self::Aes256Sha384 => 20,
-        }
-    }
-
-    /// The type of this number, if it is one of the four.
-    #[must_use]
-    pub fn from_number(number: u32) -> Option<Self> {
-        Self::ALL.into_iter().find(|enctype| enctype.number() == number)
-    }
-
-    /// Length of its keys in bytes.
-    #[must_use]
-    pub const fn key_len(self) -> usize {
-        match self {
-            Self::Aes128Sha1 | Self::Aes128Sha256 => 16,
-            Self::Aes256Sha1 | Self::Aes256Sha384 => 32,
-        }
-    }
-
-    /// The name in krb5.conf.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Aes128Sha1 => "aes128-cts-hmac-sha1-96",
-            Self::Aes256Sha1 => "aes256-cts-hmac-sha1-96",
-            Self::Aes128Sha256 => "aes128-cts-hmac-sha256-128",
-            Self::Aes256Sha384 => "aes256-cts-hmac-sha384-192",
-        }
-    }
-}
-
-impl fmt::Display for KerberosEnctype {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 /// The key of a context. Its bytes are overwritten when it is dropped, and are in no output.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SessionKey {
-    enctype: KerberosEnctype,
+    enctype: Enctype,
     octets: Zeroizing<Vec<u8>>,
 }
 
@@ -79,18 +17,18 @@ impl SessionKey {
     /// the length is not that of the type.
     #[must_use]
     pub fn new(enctype: u32, octets: &[u8]) -> Option<Self> {
-        let enctype = KerberosEnctype::from_number(enctype)?;
+        let enctype = Enctype::new(enctype)?;
         let is_whole = octets.len() == enctype.key_len();
         is_whole.then(|| Self { enctype, octets: Zeroizing::new(octets.to_vec()) })
     }
 
     /// Its encryption type.
     #[must_use]
-    pub fn enctype(&self) -> KerberosEnctype {
+    pub fn enctype(&self) -> Enctype {
         self.enctype
     }
 
-    /// Its bytes, [`KerberosEnctype::key_len`] of them.
+    /// Its bytes, [`Enctype::key_len`] of them.
     #[must_use]
     pub fn octets(&self) -> &[u8] {
         &self.octets
@@ -105,7 +43,7 @@ impl fmt::Debug for SessionKey {
 
 /// The result of setting up a context: all that per-message protection needs (RFC 4121 §2).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ContextKeys {
+pub struct ContextSecret {
     /// The key from which those of each direction are derived.
     pub key: SessionKey,
     /// True if the acceptor chose it; tokens then have the flag AcceptorSubkey (RFC 4121 §4.2.2).
@@ -115,19 +53,29 @@ pub struct ContextKeys {
     pub end_time: u64,
 }
 
+impl ContextSecret {
+    /// The key as the code of messages takes it.
+    #[must_use]
+    pub fn context_key(&self) -> ContextKey<'_> {
+        ContextKey {
+            enctype: self.key.enctype(),
+            octets: self.key.octets(),
+            acceptor_subkey: self.is_acceptor_subkey,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_lengths_are_those_of_the_rfcs_and_others_are_refused() {
-        let all: Vec<_> =
-            (0..64).filter_map(|n| Some((n, KerberosEnctype::from_number(n)?.key_len()))).collect();
-        assert_eq!(all, [(17, 16), (18, 32), (19, 16), (20, 32)]);
+    fn a_key_of_another_type_or_length_is_refused() {
         for number in 0..64 {
             for len in 0..64 {
                 let key = SessionKey::new(number, &vec![7; len]);
-                assert_eq!(key.is_some(), all.contains(&(number, len)), "{number} {len}");
+                let fits = Enctype::new(number).is_some_and(|enctype| enctype.key_len() == len);
+                assert_eq!(key.is_some(), fits, "{number} {len}");
             }
         }
     }
@@ -135,7 +83,7 @@ mod tests {
     #[test]
     fn a_key_shows_its_type_and_no_bytes() {
         let key = SessionKey::new(17, &[0xab; 16]).unwrap();
-        let keys = ContextKeys { key, is_acceptor_subkey: true, end_time: 5 };
+        let keys = ContextSecret { key, is_acceptor_subkey: true, end_time: 5 };
         let text = format!("{keys:?}").to_lowercase();
         assert!(text.contains("aes128-cts-hmac-sha1-96"), "{text}");
         assert!(!text.contains("ab") && !text.contains("171"), "{text}");

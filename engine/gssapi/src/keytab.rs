@@ -2,7 +2,7 @@
 //! types, and not their keys. Needs no library, so that `serve --check` works without one.
 #![forbid(unsafe_code)]
 
-use crate::key::KerberosEnctype;
+use stag_gss::Enctype;
 use std::{
     collections::{BTreeMap, BTreeSet},
     env,
@@ -227,7 +227,7 @@ pub fn inspect(path: &Path, service: &str) -> Result<ServicePrincipals, KeytabPr
     }
     let mut found = ServicePrincipals::new();
     for entry in &ours {
-        if KerberosEnctype::from_number(entry.enctype).is_some() {
+        if Enctype::new(entry.enctype).is_some() {
             found.entry(entry.principal()).or_default().insert(entry.enctype);
         }
     }

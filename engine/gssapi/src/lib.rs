@@ -12,7 +12,7 @@
 //! | `initiator.rs` | [`GssInitiator`]: the client's end |
 //! | `credentials.rs` | names and settings as the library takes them, failures in words |
 //! | `fault.rs` | [`KerberosFault`]: causes of failures, with their fixes |
-//! | `key.rs` | [`ContextKeys`]: the result |
+//! | `key.rs` | [`ContextSecret`]: the result |
 //! | `token.rs`, `time.rs` | frames of tokens and KRB-ERROR, read without the library |
 //! | `keytab.rs` | [`keytab::inspect`]: checks of a keytab without the library |
 //!
@@ -49,7 +49,8 @@ pub use acceptor::{
 pub use credentials::ServiceName;
 pub use fault::{GssFailure, KerberosFault};
 pub use initiator::{ClientCredentials, GssInitiator, InitiatorSettings, PendingContext};
-pub use key::{ContextKeys, KerberosEnctype, SessionKey};
+pub use key::{ContextSecret, SessionKey};
 pub use library::{GssLibrary, NoGssLibrary};
+pub use stag_gss::Enctype;
 pub use time::KerberosTime;
 pub use token::{KrbError, is_request};

@@ -3,8 +3,8 @@
 #![allow(clippy::indexing_slicing, clippy::unwrap_used, missing_docs, reason = "tests")]
 
 use stag_gssapi::{
-    AcceptorSettings, ClientCredentials, GssAcceptor, GssFailure, GssInitiator, GssLibrary,
-    InitiatorSettings, KerberosEnctype, KerberosFault, RefusedToken, ReplayCache, ServiceName,
+    AcceptorSettings, ClientCredentials, Enctype, GssAcceptor, GssFailure, GssInitiator,
+    GssLibrary, InitiatorSettings, KerberosFault, RefusedToken, ReplayCache, ServiceName,
     TOKEN_LEN_MAX,
 };
 use stag_gssapi_fake::{LiveCounts, counts, token};
@@ -48,7 +48,7 @@ fn initiator(
     let settings = InitiatorSettings {
         target: ServiceName::HostBased(target),
         credentials: ClientCredentials::Cache("FILE:/cache"),
-        enctypes: &KerberosEnctype::ALL,
+        enctypes: &Enctype::ALL,
         is_mutual,
     };
     GssInitiator::new(library, &settings)
@@ -61,7 +61,7 @@ fn refused(library: &'static GssLibrary, words: &str) -> RefusedToken {
 #[test]
 fn an_accepted_token_is_a_principal_a_user_and_a_key() {
     leaves_nothing(|library| {
-        for enctype in KerberosEnctype::ALL {
+        for enctype in Enctype::ALL {
             let words = format!("{ALICE} enctype={} mutual", enctype.number());
             let accepted = acceptor(library).accept(&token(&words)).unwrap();
             assert_eq!(accepted.principal, "alice@STAG.TEST");
@@ -202,7 +202,7 @@ fn credentials_that_are_missing_are_failures_with_their_fix() {
             (ClientCredentials::Cache("unrestricted"), KerberosFault::Other),
         ] {
             let target = ServiceName::HostBased("nfs@server");
-            let enctypes = &KerberosEnctype::ALL;
+            let enctypes = &Enctype::ALL;
             let settings = InitiatorSettings { target, credentials, enctypes, is_mutual: true };
             assert_eq!(GssInitiator::new(library, &settings).unwrap_err().fault, fault);
         }

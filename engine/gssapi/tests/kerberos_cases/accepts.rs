@@ -1,9 +1,14 @@
 //! The acceptor's end.
 
 use super::{ANY_NFS, Place, SERVER, cases, framed, refusal, set_up};
+use stag_gss::{AcceptorContext, InitiatorContext};
 use stag_gssapi::{
-    ClientCredentials, GssInitiator, InitiatorSettings, KerberosEnctype, KerberosFault, KrbError,
+    ClientCredentials, Enctype, GssInitiator, InitiatorSettings, KerberosFault, KrbError,
     RefusedToken, ReplayCache, ServiceName, TOKEN_LEN_MAX, keytab,
+};
+use stag_protocol::rpc::{
+    Auth,
+    gss::{GssData, GssService},
 };
 use std::{
     collections::BTreeSet,
@@ -51,20 +56,27 @@ fn mutual_contexts_have_the_acceptors_key(place: &Place) {
 }
 
 fn contexts_that_are_not_mutual_have_no_reply_and_the_initiators_key(place: &Place) {
-    let initiator = place.client_with(&KerberosEnctype::ALL, false);
+    let initiator = place.client_with(&Enctype::ALL, false);
     let (accepted, _) = set_up(&initiator, &place.server());
     assert!(!accepted.is_mutual && !accepted.keys.is_acceptor_subkey);
     assert_eq!(accepted.token, [0; 0]);
 }
 
 fn each_encryption_type_is_that_of_the_key(place: &Place) {
-    for enctype in KerberosEnctype::ALL {
+    for enctype in Enctype::ALL {
         for is_mutual in [true, false] {
             let initiator = place.client_with(&[enctype], is_mutual);
-            let (accepted, _) = set_up(&initiator, &place.server());
+            let (accepted, secret) = set_up(&initiator, &place.server());
             assert_eq!(accepted.keys.key.enctype(), enctype);
             assert_eq!(accepted.keys.key.octets().len(), enctype.key_len());
             assert_eq!(accepted.is_mutual, is_mutual);
+            let client = InitiatorContext::new(&secret.context_key(), 1).unwrap();
+            let server = AcceptorContext::new(&accepted.keys.context_key()).unwrap();
+            let data = GssData { sequence: 1, service: GssService::Integrity, handle: &[7] };
+            let mic = client.sign_call(b"a header", 1);
+            let call = server.verify_call(&data, b"a header", &Auth::gss(&mic)).unwrap();
+            let mic = server.sign_reply(&call, 1);
+            assert_eq!(client.verify_reply(&Auth::gss(&mic), &[1]), Ok(1));
         }
     }
 }
@@ -88,7 +100,7 @@ fn a_principal_of_another_realm_is_no_user_of_this_host(place: &Place) {
 }
 
 fn client_of(place: &Place, credentials: ClientCredentials<'_>) -> GssInitiator {
-    let enctypes = &KerberosEnctype::ALL;
+    let enctypes = &Enctype::ALL;
     let settings = InitiatorSettings { target: SERVER, credentials, enctypes, is_mutual: true };
     GssInitiator::new(place.library, &settings).unwrap()
 }

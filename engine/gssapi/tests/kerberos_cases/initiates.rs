@@ -2,7 +2,7 @@
 
 use super::{Place, SERVER, cases};
 use stag_gssapi::{
-    ClientCredentials, GssFailure, GssInitiator, InitiatorSettings, KerberosEnctype, KerberosFault,
+    ClientCredentials, Enctype, GssFailure, GssInitiator, InitiatorSettings, KerberosFault,
     ServiceName,
 };
 use std::{thread, time::Duration};
@@ -59,7 +59,7 @@ fn a_client_keytab_that_is_missing_or_without_the_client_is_named(place: &Place)
     {
         let path = place.folder.path(keytab);
         let credentials = ClientCredentials::Keytab { path: &path, principal };
-        let enctypes = &KerberosEnctype::ALL;
+        let enctypes = &Enctype::ALL;
         let settings = InitiatorSettings { target: SERVER, credentials, enctypes, is_mutual: true };
         let failure = failure(GssInitiator::new(place.library, &settings));
         expect(&failure, KerberosFault::NoKey, "keytab");

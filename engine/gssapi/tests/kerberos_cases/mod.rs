@@ -7,8 +7,8 @@ mod many;
 
 use super::realm::Folder;
 use stag_gssapi::{
-    AcceptedContext, AcceptorSettings, ClientCredentials, ContextKeys, GssAcceptor, GssFailure,
-    GssInitiator, GssLibrary, InitiatorSettings, KerberosEnctype, PendingContext, RefusedToken,
+    AcceptedContext, AcceptorSettings, ClientCredentials, ContextSecret, Enctype, GssAcceptor,
+    GssFailure, GssInitiator, GssLibrary, InitiatorSettings, PendingContext, RefusedToken,
     ReplayCache, ServiceName,
 };
 
@@ -80,14 +80,14 @@ impl Place {
         let settings = InitiatorSettings {
             target,
             credentials: ClientCredentials::Cache(&cache),
-            enctypes: &KerberosEnctype::ALL,
+            enctypes: &Enctype::ALL,
             is_mutual: true,
         };
         GssInitiator::new(self.library, &settings)
     }
 
     /// Alice's end, for contexts of one encryption type.
-    pub fn client_with(&self, enctypes: &[KerberosEnctype], is_mutual: bool) -> GssInitiator {
+    pub fn client_with(&self, enctypes: &[Enctype], is_mutual: bool) -> GssInitiator {
         let cache = self.folder.cache("alice.cache");
         let credentials = ClientCredentials::Cache(&cache);
         let settings = InitiatorSettings { target: SERVER, credentials, enctypes, is_mutual };
@@ -101,7 +101,10 @@ impl Place {
 }
 
 /// Sets up a context at both ends; the keys have to be the same.
-pub fn set_up(initiator: &GssInitiator, acceptor: &GssAcceptor) -> (AcceptedContext, ContextKeys) {
+pub fn set_up(
+    initiator: &GssInitiator,
+    acceptor: &GssAcceptor,
+) -> (AcceptedContext, ContextSecret) {
     let (token, pending) = initiator.begin().unwrap();
     let accepted = acceptor.accept(&token).unwrap();
     let keys = pending.finish(&accepted.token).unwrap();
