@@ -116,6 +116,13 @@ pub struct Forms {
     pub long: u64,
 }
 
+impl Forms {
+    /// All of them.
+    pub const fn total(&self) -> u64 {
+        self.short + self.chunked + self.long
+    }
+}
+
 /// Messages by direction (RFC 8167 §2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Directions {

@@ -202,8 +202,10 @@ impl Core {
                 // The cost of a server's replies to us is charged to no client.
                 return;
             }
-            // Its output, if there is any, is sent at the next doorbell.
-            self.note_posted(peer, 0);
+            let replies = self.counters.stats.responder.replies.total();
+            if std::mem::replace(&mut self.turns.replies, replies) != replies {
+                self.note_posted(peer, 0);
+            }
         }
         self.hear(payer);
         self.turns.has_served = true;

@@ -99,7 +99,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         // draft 002 §4.3 [bidir-10]: a receive is posted before its message may arrive
         self.replenish();
         self.ring();
-        // No peer is charged for a doorbell that rang for others.
+        // The next event is not charged for this doorbell.
         self.core.begin_work();
     }
 

@@ -128,6 +128,8 @@ pub(crate) struct Turns {
     pub(crate) remotes: Remotes,
     /// Connections with output that is sent at the next doorbell.
     pub(crate) posted: Vec<PeerId>,
+    /// Replies of this shard at the latest charge.
+    pub(crate) replies: u64,
 }
 
 impl Turns {
@@ -150,6 +152,7 @@ impl Turns {
             passers: TurnAccount::default(),
             remotes: Remotes::new(),
             posted: Vec::with_capacity(peers),
+            replies: 0,
         }
     }
 

@@ -3,8 +3,8 @@
 //! bytes that each has posted. The calls themselves cost little in comparison: a READ of 1 MiB is
 //! answered in a few microseconds, and sending it takes a hundred times as long.
 //!
-//! Data that its peer does not take at once is sent later, when the device is polled. That time is
-//! charged as part of the next event.
+//! Where a device fetches the data, each connection counts the same. Data that its peer does not
+//! take at once is sent by a later doorbell or poll, whose time is not charged by these bytes.
 
 use super::COST_MAX;
 use crate::{
@@ -19,7 +19,8 @@ use stag_verbs::Time;
 const SEND: u64 = 8 << 10;
 
 impl Core {
-    /// Records that output of a connection waits for the next doorbell, with `octets` of data.
+    /// Records that output of a connection waits for the next doorbell, which copies `octets` of
+    /// data for it.
     #[inline]
     pub(crate) fn note_posted(&mut self, peer: PeerId, octets: u64) {
         if self.turns.is_metered {
@@ -45,7 +46,7 @@ impl Core {
         *posted = posted.saturating_add(octets);
     }
 
-    /// The time before a doorbell whose cost is charged; None if none is.
+    /// Reads the clock if the cost of the doorbell will be charged.
     #[inline]
     pub(crate) fn begin_sending(&self) -> Option<Time> {
         (!self.turns.posted.is_empty()).then(|| self.turns.clock())
@@ -55,7 +56,10 @@ impl Core {
     #[inline(never)]
     pub(crate) fn charge_sending(&mut self, begun: Time) {
         let now = self.turns.clock();
-        let cost = now.since(begun).min(COST_MAX).as_nanos() as u64;
+        let time = now.since(begun);
+        let cost = time.min(COST_MAX).as_nanos() as u64;
+        // Charged here, so no idle time of this pass.
+        self.turns.begun = self.turns.begun + time;
         let Self { turns, peers, .. } = self;
         let octets = |peer: &PeerId| peers.get(*peer).map_or(0, |entry| entry.turn.posted);
         let total = turns.posted.iter().map(octets).fold(0, u64::saturating_add);

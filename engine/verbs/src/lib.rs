@@ -304,6 +304,10 @@ pub trait Provider {
     /// Scheme of the provider's addresses, and the name of its counters.
     const SCHEME: &'static str;
 
+    /// True if this process copies the data of posted work, at a doorbell or later; false if a
+    /// device fetches it.
+    const COPIES_DATA: bool = true;
+
     /// Returns the counters of the provider. It may allocate, so it is not called while a call is
     /// handled.
     fn counts(&self) -> Count {

@@ -12,7 +12,7 @@ pub use codec::Codec;
 pub(crate) use codec::survives;
 pub(crate) use codec::{enumeration, structure};
 use core::fmt;
-pub(crate) use words::{boolean, halves, hyper, words};
+pub(crate) use words::{boolean, halves, hyper, split_opaque, words};
 pub use words::{pad, padded};
 
 /// Why bytes are not the XDR that was asked for.
@@ -337,16 +337,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Splits variable-length opaque data of at most `max` octets off the front of `octets`, if all of
-/// it is there.
-#[inline]
-pub(crate) fn split_opaque(octets: &[u8], max: usize) -> Option<(&[u8], &[u8])> {
-    let (len, rest) = octets.split_first_chunk()?;
-    let len = usize::try_from(u32::from_be_bytes(*len)).ok().filter(|len| *len <= max)?;
-    let (item, rest) = rest.split_at_checked(len)?;
-    Some((item, rest.get(pad(len)..)?))
-}
-
 /// Writes items in place, in order.
 #[derive(Debug)]
 pub struct Writer<'a> {
@@ -428,8 +418,8 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// The first `len` octets, `len` a multiple of four, of encoded items. Where there is room all
-    /// `N` are copied, by a copy of fixed length: those past `len` are overwritten by what follows.
+    /// The first `len` octets of encoded items, a multiple of four. By a copy of fixed length where
+    /// there is room for all `N`: the room after the items may be overwritten.
     #[inline]
     pub fn front_of<const N: usize>(&mut self, octets: &[u8; N], len: usize) -> Result<(), NoRoom> {
         debug_assert!(len.is_multiple_of(4), "encoded items are whole words");

@@ -47,3 +47,13 @@ pub(crate) const fn boolean(value: u32) -> Result<bool, Error> {
         _ => Err(Error::BadValue),
     }
 }
+
+/// Splits variable-length opaque data of at most `max` octets off the front of `octets`, if all of
+/// it is there.
+#[inline]
+pub(crate) fn split_opaque(octets: &[u8], max: usize) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = octets.split_first_chunk()?;
+    let len = usize::try_from(u32::from_be_bytes(*len)).ok().filter(|len| *len <= max)?;
+    let (item, rest) = rest.split_at_checked(len)?;
+    Some((item, rest.get(pad(len)..)?))
+}

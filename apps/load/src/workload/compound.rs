@@ -331,7 +331,7 @@ fn results_of<'a, T: Codec<'a>>(
     T::parse(results).map_err(Error::Garbled)
 }
 
-/// Reads attributes as a client has to.
+/// Checks the form of the attributes, of the usual ones without decoding them.
 fn parse_attributes(results: &mut Reader<'_>) -> Result<(), Error> {
     if StatValues::skip_whole(results) {
         return Ok(());

@@ -51,7 +51,7 @@ impl<S: Store> Gateway<S> {
             return None;
         }
         let now = cx.now();
-        // Each assigned where it is made: the attributes are not moved once more.
+        // Assigned in both arms to avoid a copy of the attributes.
         let (found, sequence);
         if let Some(arrival) = &self.arrival {
             let is_judge = self.nfs4.as_ref().is_some_and(|nfs4| nfs4.judges(head, source.peer));

@@ -76,6 +76,8 @@ impl Provider for Ibverbs {
 
     const SCHEME: &'static str = "rdma";
 
+    const COPIES_DATA: bool = false;
+
     fn counts(&self) -> Count {
         self.stats().counts()
     }

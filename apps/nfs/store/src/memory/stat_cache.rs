@@ -1,6 +1,5 @@
-//! Encoded attributes of the objects whose attributes were asked for last by version 4: one place
-//! for some objects each, so that its memory does not grow with the number of objects.
-//! `tree.rs` keeps it current.
+//! A direct-mapped cache of encoded attributes for version 4 (`fattr4`, RFC 8881 §3.3.7), indexed by
+//! inode number. Its size is fixed, so that an inode takes no more memory. `tree.rs` keeps it current.
 
 use stag_protocol::nfs::v4::{StatOctets, Time4};
 
