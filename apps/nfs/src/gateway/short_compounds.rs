@@ -50,26 +50,18 @@ impl<S: Store> Gateway<S> {
         if S::MAY_WAIT && self.store.waits(object, Effort::Plain) {
             return None;
         }
-        let now = cx.now();
-        // Assigned in both arms to avoid a copy of the attributes.
-        let (found, sequence);
+        let mut early = None;
         if let Some(arrival) = &self.arrival {
             let is_judge = self.nfs4.as_ref().is_some_and(|nfs4| nfs4.judges(head, source.peer));
             if !is_judge || !arrival.may_look_at(object) {
                 return None;
             }
-            found = self.look_at(source, header, object);
             // The home may have kept an object that is gone here.
-            if found.is_err() {
-                return None;
-            }
-            let nfs4 = self.nfs4.as_mut()?;
-            sequence = nfs4.begin_short(&self.store, head, REPLY_LEN_MAX, call, now)?;
-        } else {
-            let nfs4 = self.nfs4.as_mut()?;
-            sequence = nfs4.begin_short(&self.store, head, REPLY_LEN_MAX, call, now)?;
-            found = self.look_at(source, header, object);
+            early = Some(Ok(self.look_at(source, header, object).ok()?));
         }
+        let nfs4 = self.nfs4.as_mut()?;
+        let sequence = nfs4.begin_short(&self.store, head, REPLY_LEN_MAX, call, cx.now())?;
+        let found = early.unwrap_or_else(|| self.look_at(source, header, object));
         let nfs4 = self.nfs4.as_mut()?;
         let written = cx.try_answer_short(*id, header.reply(Accepted::Success), |writer| {
             nfs4.answer_stat(head, &sequence, &found, writer)

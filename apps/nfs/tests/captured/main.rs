@@ -17,5 +17,4 @@ mod translate;
 #[path = "../../../../protocol/tests/captures/wire.rs"]
 mod wire;
 
-pub const NFS3: &[u8] = include_bytes!("../../../../protocol/tests/captures/siw-nfs3.pcap");
 pub const NFS41: &[u8] = include_bytes!("../../../../protocol/tests/captures/siw-nfs4.1.pcap");

@@ -1,5 +1,6 @@
-//! A direct-mapped cache of encoded attributes for version 4 (`fattr4`, RFC 8881 §3.3.7), indexed by
-//! inode number. Its size is fixed, so that an inode takes no more memory. `tree.rs` keeps it current.
+//! A direct-mapped cache of encoded attributes for version 4 (`fattr4`, RFC 8881 §3.3.7), by the
+//! index of the inode. Its size is fixed, so that an inode takes no more memory. `tree.rs` keeps it
+//! current.
 
 use stag_protocol::nfs::v4::{StatOctets, Time4};
 
