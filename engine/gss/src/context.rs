@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use stag_protocol::rpc::{
     Auth, AuthStatus, flavor,
-    gss::{GssData, GssService, MAXSEQ},
+    gss::{CredentialFault, GssCredential, GssData, GssService, MAXSEQ, signed_credential},
 };
 
 use crate::{
@@ -18,6 +18,8 @@ use crate::{
 pub enum CallFault {
     /// The verifier does not prove the header.
     Verifier(TokenFault),
+    /// The verified octets are not the header of a call inside a context.
+    Header,
     /// The sequence number is [`MAXSEQ`] or above.
     Sequence,
     /// The sequence number was seen before, or is below the window.
@@ -30,6 +32,7 @@ impl CallFault {
         match self {
             // RFC 2203 §5.3.3.4.2 [2203-29]: a wrong header checksum gets CREDPROBLEM
             Self::Verifier(_) => Some(AuthStatus::GSS_CREDENTIAL_PROBLEM),
+            Self::Header => Some(AuthStatus::GSS_CREDENTIAL_PROBLEM),
             // RFC 2203 §5.3.3.3 [2203-25]: a number that is too high gets CTXPROBLEM
             Self::Sequence => Some(AuthStatus::GSS_CONTEXT_PROBLEM),
             // RFC 2203 §5.3.3.1 [2203-21]: a number that was seen is discarded in silence
@@ -42,6 +45,7 @@ impl fmt::Display for CallFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Verifier(fault) => write!(f, "verifier: {fault}"),
+            Self::Header => f.write_str("the header is not that of a call inside a context"),
             Self::Sequence => f.write_str("the context's sequence numbers are used up"),
             Self::Replayed => Replayed.fmt(f),
         }
@@ -100,17 +104,18 @@ impl AcceptorContext {
         self.keys.mic(token_sequence, [&WINDOW.to_be_bytes()[..]])
     }
 
-    /// Verifies the header of a call of this context, then takes its sequence number. `data` is its
-    /// credential, `header` its octets up to the credential's end.
+    /// Verifies the header of a call of this context, then takes its sequence number. `header` is
+    /// its octets up to the end of the credential
+    /// ([`signed_header`](stag_protocol::rpc::gss::signed_header)). Number and service are read
+    /// from these octets, so that they are the ones that the client signed.
     pub fn verify_call(
         &self,
-        data: &GssData<'_>,
         header: &[u8],
         verifier: &Auth<'_>,
     ) -> Result<VerifiedCall, CallFault> {
-        let sequence = verify_header(&self.keys, data, header, verifier)?;
+        let (sequence, service) = verify_header(&self.keys, header, verifier)?;
         self.window.accept(sequence).map_err(|Replayed| CallFault::Replayed)?;
-        Ok(VerifiedCall { sequence, service: data.service })
+        Ok(VerifiedCall { sequence, service })
     }
 
     /// Verifies and opens the arguments of a call: returns where in `body` they are. `body` is all
@@ -146,16 +151,21 @@ impl AcceptorContext {
 /// The checksum first, so that a stranger gets no [`VerifiedSequence`].
 fn verify_header(
     keys: &ContextKeys,
-    data: &GssData<'_>,
     header: &[u8],
     verifier: &Auth<'_>,
-) -> Result<VerifiedSequence, CallFault> {
+) -> Result<(VerifiedSequence, GssService), CallFault> {
     if verifier.flavor != flavor::GSS {
         return Err(CallFault::Verifier(TokenFault::Kind));
     }
     // RFC 2203 §5.3.3.1 [2203-22]: the window moves only by calls with a verified header
     keys.verify_mic(verifier.body, [header]).map_err(CallFault::Verifier)?;
-    VerifiedSequence::new(data.sequence).ok_or(CallFault::Sequence)
+    let GssData { sequence, service, .. } = match signed_credential(header) {
+        Some(Ok(GssCredential::Data(data) | GssCredential::Destroy(data))) => data,
+        Some(Err(CredentialFault::Sequence(_))) => return Err(CallFault::Sequence),
+        _ => return Err(CallFault::Header),
+    };
+    let sequence = VerifiedSequence::new(sequence).ok_or(CallFault::Sequence)?;
+    Ok((sequence, service))
 }
 
 /// A client's end of a context.

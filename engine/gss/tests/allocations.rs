@@ -3,12 +3,13 @@
 
 #[path = "../../../tests/counting/mod.rs"]
 mod counting;
+mod header;
 
 use counting::allocations;
 use stag_gss::{AcceptorContext, ContextKey, Enctype, InitiatorContext, Protection};
 use stag_protocol::rpc::{
     Auth,
-    gss::{GssData, GssService},
+    gss::{GssCredential, GssData, GssService},
 };
 
 #[test]
@@ -23,14 +24,15 @@ fn a_call_and_its_reply_allocate_nothing() {
         for service in [GssService::None, GssService::Integrity, GssService::Privacy] {
             let before = allocations();
             let sequence = client.next_sequence().unwrap();
-            let header = [1; 56];
-            let verifier = client.sign_call(&header, 1);
+            let mut octets = [0; header::ROOM];
+            let data = GssData { sequence, service, handle: &[1] };
+            let header = header::header(&GssCredential::Data(data), &mut octets);
+            let verifier = client.sign_call(header, 1);
             let room = client.keys().room(service);
             let body = &mut body[..room.front + LEN + room.back];
             let protection = Protection { service, sequence, token_sequence: 1 };
             client.protect_arguments(&protection, body, &[2; 16]).unwrap();
-            let data = GssData { sequence, service, handle: &[1] };
-            let call = server.verify_call(&data, &header, &Auth::gss(&verifier)).unwrap();
+            let call = server.verify_call(header, &Auth::gss(&verifier)).unwrap();
             let arguments = server.open_arguments(&call, body).unwrap();
             assert_eq!(arguments.len(), LEN);
             let verifier = server.sign_reply(&call, 1);

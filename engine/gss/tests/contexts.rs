@@ -2,28 +2,48 @@
 
 use stag_gss::{
     AcceptorContext, BodyFault, CallFault, ContextKey, Enctype, InitiatorContext, Protection,
-    TokenFault, WINDOW,
+    TokenFault, VerifiedCall, WINDOW,
 };
 use stag_protocol::{
     rpc::{
         Auth, AuthStatus,
-        gss::{GssBodyFault, GssData, GssService, MAXSEQ},
+        gss::{GssBodyFault, GssCredential, GssData, GssService, MAXSEQ},
     },
     xdr::Error,
 };
 
-use crate::key_octets;
+use crate::{header, key_octets};
 
 const SERVICES: [GssService; 3] = [GssService::None, GssService::Integrity, GssService::Privacy];
-const HEADER: &[u8] = b"XID to the end of the credential";
+/// Where a header has its sequence number and its service.
+const NUMBER_AT: usize = 40;
+const SERVICE_AT: usize = 44;
 
 fn pair(enctype: Enctype) -> (InitiatorContext, AcceptorContext) {
     let octets = key_octets(enctype, 3);
     crate::contexts(&ContextKey { enctype, octets: &octets, acceptor_subkey: true })
 }
 
-fn data(sequence: u32, service: GssService) -> GssData<'static> {
-    GssData { sequence, service, handle: &[1, 0, 0, 0] }
+/// The header of a call with any sequence number.
+fn header_of(sequence: u32, service: GssService) -> Vec<u8> {
+    let data = GssData { sequence: 0, service, handle: &[1, 0, 0, 0] };
+    let mut room = [0; header::ROOM];
+    with_word(header::header(&GssCredential::Data(data), &mut room), NUMBER_AT, sequence)
+}
+
+/// Octets of which a word is another one.
+fn with_word(octets: &[u8], at: usize, word: u32) -> Vec<u8> {
+    let mut changed = octets.to_vec();
+    changed[at..at + 4].copy_from_slice(&word.to_be_bytes());
+    changed
+}
+
+/// A call that the client signs and the server verifies.
+fn verified(
+    (client, server): (&InitiatorContext, &AcceptorContext),
+    header: &[u8],
+) -> Result<VerifiedCall, CallFault> {
+    server.verify_call(header, &Auth::gss(&client.sign_call(header, 1)))
 }
 
 /// A protected body of these arguments.
@@ -40,9 +60,8 @@ fn a_call_goes_there_and_its_reply_comes_back() {
         let (client, server) = pair(enctype);
         for (service, len) in SERVICES.into_iter().flat_map(|s| [(s, 0), (s, 4), (s, 4_000)]) {
             let sequence = client.next_sequence().unwrap();
-            let mic = client.sign_call(HEADER, 1);
-            let verifier = Auth::gss(&mic);
-            let call = server.verify_call(&data(sequence, service), HEADER, &verifier).unwrap();
+            let call = verified((&client, &server), &header_of(sequence, service)).unwrap();
+            assert_eq!((call.sequence(), call.service()), (sequence, service));
             let protection = Protection { service, sequence, token_sequence: 1 };
             let arguments = vec![5; len];
             let mut octets = body(&client, &protection, &arguments);
@@ -73,27 +92,70 @@ fn the_window_of_a_new_context_is_signed() {
 #[test]
 fn a_stranger_does_not_move_the_window() {
     let (client, server) = pair(Enctype::Aes256Sha384);
-    let mic = client.sign_call(HEADER, 1);
+    let near = header_of(1, GssService::None);
+    let far = header_of(1_000_000, GssService::None);
+    let mic = client.sign_call(&near, 1);
     let verifier = Auth::gss(&mic);
-    let far = data(1_000_000, GssService::None);
-    let wrong = server.verify_call(&far, b"another header", &verifier).unwrap_err();
+    let wrong = server.verify_call(&far, &verifier).unwrap_err();
     assert_eq!(wrong, CallFault::Verifier(TokenFault::Checksum));
     assert_eq!(wrong.status(), Some(AuthStatus::GSS_CREDENTIAL_PROBLEM));
     let plain = Auth { flavor: 1, body: &mic };
     for verifier in [Auth::NONE, plain] {
-        let fault = server.verify_call(&far, HEADER, &verifier);
+        let fault = server.verify_call(&far, &verifier);
         assert_eq!(fault, Err(CallFault::Verifier(TokenFault::Kind)));
     }
-    assert!(server.verify_call(&data(1, GssService::None), HEADER, &verifier).is_ok());
+    assert!(server.verify_call(&near, &verifier).is_ok());
+}
+
+#[test]
+fn number_and_service_are_those_that_were_signed() {
+    for enctype in Enctype::ALL {
+        let (client, server) = pair(enctype);
+        let signed = header_of(3, GssService::Privacy);
+        let mic = client.sign_call(&signed, 1);
+        let verifier = Auth::gss(&mic);
+        let mut changed = vec![with_word(&signed, NUMBER_AT, 4), with_word(&signed, SERVICE_AT, 1)];
+        changed.extend((0..signed.len()).map(|at| {
+            let mut octets = signed.clone();
+            octets[at] ^= 1;
+            octets
+        }));
+        for header in changed {
+            let fault = server.verify_call(&header, &verifier);
+            assert_eq!(fault, Err(CallFault::Verifier(TokenFault::Checksum)));
+        }
+        let call = server.verify_call(&signed, &verifier).unwrap();
+        assert_eq!((call.sequence(), call.service()), (3, GssService::Privacy));
+    }
+}
+
+#[test]
+fn signed_octets_that_are_no_call_of_a_context_are_refused() {
+    let (client, server) = pair(Enctype::Aes256Sha1);
+    let ends = (&client, &server);
+    let call = header_of(5, GssService::Integrity);
+    for len in 0..call.len() {
+        assert_eq!(verified(ends, &call[..len]), Err(CallFault::Header), "cut at {len}");
+    }
+    let mut headers = vec![[&call[..], &[0; 4]].concat(), with_word(&call, SERVICE_AT, 4)];
+    // Another flavor, another version, another procedure.
+    headers
+        .extend([(24, 1), (32, 2), (36, 2), (36, 4)].map(|(at, word)| with_word(&call, at, word)));
+    let mut room = [0; header::ROOM];
+    headers.push(header::header(&GssCredential::Init, &mut room).to_vec());
+    for header in headers {
+        assert_eq!(verified(ends, &header), Err(CallFault::Header));
+    }
+    assert_eq!(CallFault::Header.status(), Some(AuthStatus::GSS_CREDENTIAL_PROBLEM));
+    let end = with_word(&call, 36, 3);
+    assert_eq!(verified(ends, &end).map(|call| call.sequence()), Ok(5), "DESTROY");
 }
 
 #[test]
 fn a_number_that_was_seen_or_is_too_old_gets_no_answer() {
     let (client, server) = pair(Enctype::Aes128Sha1);
-    let mic = client.sign_call(HEADER, 1);
-    let call = |sequence| {
-        server.verify_call(&data(sequence, GssService::None), HEADER, &Auth::gss(&mic)).map(drop)
-    };
+    let call =
+        |sequence| verified((&client, &server), &header_of(sequence, GssService::None)).map(drop);
     assert_eq!(call(1_000), Ok(()));
     assert_eq!(call(1_000), Err(CallFault::Replayed));
     assert_eq!(call(1_000 - WINDOW), Err(CallFault::Replayed));
@@ -116,9 +178,8 @@ fn the_numbers_of_a_client_end_below_maxseq() {
 #[test]
 fn a_body_of_another_call_is_refused() {
     let (client, server) = pair(Enctype::Aes128Sha256);
-    let mic = client.sign_call(HEADER, 1);
     for (at, service) in (0..).zip([GssService::Integrity, GssService::Privacy]) {
-        let call = server.verify_call(&data(10 + at, service), HEADER, &Auth::gss(&mic)).unwrap();
+        let call = verified((&client, &server), &header_of(10 + at, service)).unwrap();
         let other = Protection { service, sequence: 5, token_sequence: 1 };
         let mut octets = body(&client, &other, &[1; 8]);
         let fault = server.open_arguments(&call, &mut octets);

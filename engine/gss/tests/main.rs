@@ -3,6 +3,7 @@
 
 mod captures;
 mod contexts;
+mod header;
 mod tokens;
 
 // The machinery of the captures in `stag-protocol`, of which RPC is above RDMA.

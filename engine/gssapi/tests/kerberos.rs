@@ -8,6 +8,8 @@
 
 #[path = "kerberos_cases/mod.rs"]
 mod cases;
+#[path = "../../gss/tests/header/mod.rs"]
+mod header;
 mod realm;
 
 use realm::{Folder, Realm};

@@ -1,6 +1,7 @@
 //! The acceptor's end.
 
 use super::{ANY_NFS, Place, SERVER, cases, framed, refusal, set_up};
+use crate::header;
 use stag_gss::{AcceptorContext, InitiatorContext};
 use stag_gssapi::{
     ClientCredentials, Enctype, GssInitiator, InitiatorSettings, KerberosFault, KrbError,
@@ -8,7 +9,7 @@ use stag_gssapi::{
 };
 use stag_protocol::rpc::{
     Auth,
-    gss::{GssData, GssService},
+    gss::{GssCredential, GssData, GssService},
 };
 use std::{
     collections::BTreeSet,
@@ -73,8 +74,10 @@ fn each_encryption_type_is_that_of_the_key(place: &Place) {
             let client = InitiatorContext::new(&secret.context_key(), 1).unwrap();
             let server = AcceptorContext::new(&accepted.keys.context_key()).unwrap();
             let data = GssData { sequence: 1, service: GssService::Integrity, handle: &[7] };
-            let mic = client.sign_call(b"a header", 1);
-            let call = server.verify_call(&data, b"a header", &Auth::gss(&mic)).unwrap();
+            let mut room = [0; header::ROOM];
+            let header = header::header(&GssCredential::Data(data), &mut room);
+            let mic = client.sign_call(header, 1);
+            let call = server.verify_call(header, &Auth::gss(&mic)).unwrap();
             let mic = server.sign_reply(&call, 1);
             assert_eq!(client.verify_reply(&Auth::gss(&mic), &[1]), Ok(1));
         }

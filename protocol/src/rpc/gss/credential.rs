@@ -176,16 +176,27 @@ impl<'a> Credential<'a> {
     }
 }
 
+/// Octets of a call's header in front of its credential: XID, message type, version of RPC,
+/// program, version, procedure.
+const FRONT: usize = 24;
+
 /// The octets that a call's verifier covers: all from the XID to the end of the credential.
 /// `message` is at the start of a call. `None` if its header is cut, or is not in one piece.
 pub fn signed_header<'a>(message: &Reader<'a>) -> Option<&'a [u8]> {
-    // XID, message type, version of RPC, program, version, procedure.
-    const FRONT: usize = 24;
     let header = message.clone().here();
     let mut credential = Reader::new(header.get(FRONT..)?);
     let auth = Auth::parse(&mut credential).ok()?;
     // RFC 2203 §5.3.1 [2203-15]: the verifier covers the header up to the credential's end
     header.get(..FRONT + 8 + padded(auth.body.len()))
+}
+
+/// The credential in the octets that [`signed_header`] found. `None` if they do not end with a
+/// credential, or if it is of another flavor.
+pub fn signed_credential(header: &[u8]) -> Option<Result<GssCredential<'_>, CredentialFault>> {
+    let mut reader = Reader::new(header.get(FRONT..)?);
+    let auth = Auth::parse(&mut reader).ok()?;
+    reader.finish().ok()?;
+    (auth.flavor == flavor::GSS).then(|| GssCredential::parse(auth.body))
 }
 
 #[cfg(test)]
@@ -313,9 +324,16 @@ mod tests {
             assert_eq!(signed_header(&Reader::new(&out[..len])), Some(expected));
             let pieces = [Piece::Inline(&out[..len]), Piece::Chunk(&[1, 2, 3])];
             assert_eq!(signed_header(&Reader::over(&pieces)), Some(expected));
+            let credential = GssCredential::Data(GssData { handle, ..DATA });
+            assert_eq!(signed_credential(expected), Some(Ok(credential)));
+            assert_eq!(signed_credential(&out[..expected.len() + 4]), None);
             for cut in 0..expected.len() {
                 assert_eq!(signed_header(&Reader::new(&out[..cut])), None, "cut at {cut}");
+                assert_eq!(signed_credential(&out[..cut]), None, "cut at {cut}");
             }
+            let mut other = expected.to_vec();
+            other[FRONT + 3] = 1;
+            assert_eq!(signed_credential(&other), None, "another flavor");
         }
     }
 }

@@ -14,7 +14,8 @@ pub use body::{
     PrivacyFrame, split_sequence,
 };
 pub use credential::{
-    CredentialFault, GssCredential, GssData, GssProcedure, GssService, signed_header,
+    CredentialFault, GssCredential, GssData, GssProcedure, GssService, signed_credential,
+    signed_header,
 };
 pub use init::{InitArguments, InitResults, MajorStatus};
 
