@@ -120,6 +120,9 @@ impl AcceptorContext {
 
     /// Verifies and opens the arguments of a call: returns where in `body` they are. `body` is all
     /// that follows the header. The answer to a fault is GARBAGE_ARGS with a verifier.
+    ///
+    /// For DATA only: DESTROY has neither arguments nor results under protection, with any service.
+    /// Linux sends none.
     pub fn open_arguments(
         &self,
         call: &VerifiedCall,

@@ -1,7 +1,7 @@
 //! The credential of RPCSEC_GSS (`rpc_gss_cred_t`, RFC 2203 §5) and the octets that a call's
 //! verifier covers (§5.3.1).
 
-use super::{CREDENTIAL_MAX, HANDLE_MAX, MAXSEQ, VERSION};
+use super::{CREDENTIAL_MAX, MAXSEQ, VERSION};
 use crate::rpc::{Auth, AuthStatus, Credential, flavor};
 use crate::xdr::{Codec, NoRoom, Reader, Writer, enumeration, padded};
 
@@ -40,7 +40,9 @@ pub struct GssData<'a> {
     pub sequence: u32,
     /// Protection of arguments and results.
     pub service: GssService,
-    /// Name of the context, at most [`HANDLE_MAX`] octets.
+    /// Name of the context. The client may have it from another server, so that it may be empty or
+    /// longer than [`HANDLE_MAX`](super::HANDLE_MAX). A server answers an unknown handle with
+    /// CREDPROBLEM, after which the client creates a new context.
     pub handle: &'a [u8],
 }
 
@@ -57,14 +59,15 @@ pub enum GssCredential<'a> {
         /// Name of the context, from the reply to the first request.
         handle: &'a [u8],
     },
-    /// End of the context.
+    /// End of the context. It has neither arguments nor results under protection, with any service:
+    /// Linux sends none.
     Destroy(GssData<'a>),
 }
 
 /// Rule that a credential breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CredentialFault {
-    /// The body ends early or goes on after the handle, or its handle is too long.
+    /// The body ends early or goes on after the handle.
     Malformed,
     /// RPCSEC_GSS has no such version here.
     Version(u32),
@@ -72,7 +75,7 @@ pub enum CredentialFault {
     Procedure(u32),
     /// There is no such service.
     Service(u32),
-    /// A first request names a context, or another call does not.
+    /// A first request names a context.
     Handle,
     /// The sequence number is [`MAXSEQ`] or above: the context is used up.
     Sequence(u32),
@@ -105,11 +108,11 @@ impl<'a> GssCredential<'a> {
             return Err(Version(version));
         }
         let [procedure, sequence, service] = reader.words().map_err(|_| Malformed)?;
-        let handle = reader.opaque(HANDLE_MAX).map_err(|_| Malformed)?;
+        let handle = reader.opaque(Auth::BODY_MAX).map_err(|_| Malformed)?;
         reader.finish().map_err(|_| Malformed)?;
         let procedure = GssProcedure::new(procedure).map_err(|_| Procedure(procedure))?;
         // RFC 2203 §5.2.2 [2203-4]: a first request has an empty handle
-        if handle.is_empty() != (procedure == GssProcedure::Init) {
+        if procedure == GssProcedure::Init && !handle.is_empty() {
             return Err(Handle);
         }
         let data = || {
@@ -139,7 +142,8 @@ impl<'a> GssCredential<'a> {
         }
     }
 
-    /// Writes the body into `room`; the credential of a call then is [`Auth::gss`] of it.
+    /// Writes the body into `room`; the credential of a call then is [`Auth::gss`] of it. A handle
+    /// longer than [`HANDLE_MAX`](super::HANDLE_MAX) has no room.
     pub fn emit<'r>(&self, room: &'r mut [u8; CREDENTIAL_MAX]) -> Result<&'r [u8], NoRoom> {
         let (sequence, service, handle): (u32, GssService, &[u8]) = match self {
             Self::Data(data) | Self::Destroy(data) => (data.sequence, data.service, data.handle),
@@ -202,7 +206,7 @@ pub fn signed_credential(header: &[u8]) -> Option<Result<GssCredential<'_>, Cred
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rpc::{CallHeader, Xid};
+    use crate::rpc::{CallHeader, Xid, gss::HANDLE_MAX};
     use crate::xdr::Piece;
     use std::vec::Vec;
 
@@ -281,16 +285,34 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_is_empty_in_a_first_request_and_nowhere_else() {
-        let words =
-            |procedure| [0, 0, 0, 1, 0, 0, 0, procedure, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
-        assert_eq!(GssCredential::parse(&words(1)), Ok(GssCredential::Init));
-        for procedure in [0, 2, 3] {
-            assert_eq!(GssCredential::parse(&words(procedure)), Err(CredentialFault::Handle));
-        }
+    fn a_first_request_has_an_empty_handle() {
+        assert!(body(GssCredential::Init).ends_with(&[0; 4]));
         let mut octets = body(GssCredential::Data(DATA));
         octets[7] = 1;
         assert_eq!(GssCredential::parse(&octets), Err(CredentialFault::Handle));
+        assert_eq!(CredentialFault::Handle.status(), AuthStatus::BAD_CREDENTIAL);
+    }
+
+    #[test]
+    fn handles_of_other_servers_have_any_length() {
+        for len in (0..=Auth::BODY_MAX - 20).step_by(4) {
+            let words = [VERSION, 0, 5, GssService::Integrity as u32, len as u32];
+            let mut octets: Vec<u8> = words.into_iter().flat_map(u32::to_be_bytes).collect();
+            octets.resize(20 + len, 7);
+            let handle = &octets[20..];
+            let data = GssData { handle, ..DATA };
+            let credential = GssCredential::Data(data);
+            assert_eq!(GssCredential::parse(&octets), Ok(credential), "{len}");
+            let emitted = credential.emit(&mut [0; CREDENTIAL_MAX]).is_ok();
+            assert_eq!(emitted, len <= HANDLE_MAX, "{len}");
+            for (procedure, expected) in
+                [(2, GssCredential::ContinueInit { handle }), (3, GssCredential::Destroy(data))]
+            {
+                let mut octets = octets.clone();
+                octets[7] = procedure;
+                assert_eq!(GssCredential::parse(&octets), Ok(expected), "{len}");
+            }
+        }
     }
 
     #[test]

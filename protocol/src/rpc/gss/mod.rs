@@ -25,11 +25,11 @@ pub const VERSION: u32 = 1;
 /// The first sequence number that no call may have (RFC 2203 §5).
 pub const MAXSEQ: u32 = 0x8000_0000;
 
-/// Octets of the longest handle that is accepted. RFC 2203 has no bound; the longest handle that a
-/// server is known to issue has 16.
+/// Octets of the longest handle that a server here issues, or that a client here accepts for its
+/// calls. RFC 2203 has no bound; the longest handle that a server is known to issue has 16.
 pub const HANDLE_MAX: usize = 32;
 
-/// Octets of the longest body of a credential.
+/// Octets of the longest body of a credential that is emitted.
 pub const CREDENTIAL_MAX: usize = 20 + HANDLE_MAX;
 
 /// Octets of the longest checksum or verifier: a verifier's body can be no longer (RFC 5531 §8.2).

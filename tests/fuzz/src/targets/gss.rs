@@ -3,8 +3,8 @@
 use stag_gss::{CONFOUNDER, ContextKey, ContextKeys, EXTRA_MAX, Enctype, GssRole, SEALED_FRONT};
 use stag_protocol::{
     rpc::gss::{
-        CREDENTIAL_MAX, CredentialFault, GssBodyFault, GssCredential, InitArguments, InitResults,
-        IntegrityBody, MAXSEQ, PRIVACY_FRONT, PrivacyBody, split_sequence,
+        CREDENTIAL_MAX, CredentialFault, GssBodyFault, GssCredential, HANDLE_MAX, InitArguments,
+        InitResults, IntegrityBody, MAXSEQ, PRIVACY_FRONT, PrivacyBody, split_sequence,
     },
     xdr::{Codec, Error, Reader},
 };
@@ -25,11 +25,20 @@ pub fn credential(input: &[u8]) -> InputVerdict {
         }
     };
     let mut room = [0xEE; CREDENTIAL_MAX];
-    let body = credential.emit(&mut room).unwrap();
+    let handle = match credential {
+        GssCredential::Data(data) | GssCredential::Destroy(data) => data.handle,
+        GssCredential::Init => &[],
+        GssCredential::ContinueInit { handle } => handle,
+    };
+    let Ok(body) = credential.emit(&mut room) else {
+        assert!(handle.len() > HANDLE_MAX, "there is room");
+        return InputVerdict::accepted((credential.procedure(), "another server's handle"));
+    };
+    assert!(handle.len() <= HANDLE_MAX);
     assert_eq!(GssCredential::parse(body), Ok(credential));
     match credential {
         GssCredential::Data(data) | GssCredential::Destroy(data) => {
-            assert!(data.sequence < MAXSEQ && !data.handle.is_empty());
+            assert!(data.sequence < MAXSEQ);
             assert!(differs_in_padding_only(body, input));
             InputVerdict::accepted((credential.procedure(), data.service, data.handle.len()))
         }
