@@ -91,8 +91,8 @@ const fn blocks_of(max: usize) -> usize {
 pub struct Sealing(TokenProgress);
 
 impl Sealing {
-    /// Seals the next `max` octets, rounded to blocks; returns true when the token is whole.
-    /// `token` is the buffer that [`ContextKeys::begin_seal`] had.
+    /// Seals the next `max` octets, rounded to blocks; returns true when the token is whole, then
+    /// and at each later call. `token` is the buffer that [`ContextKeys::begin_seal`] had.
     pub fn advance(
         &mut self,
         keys: &ContextKeys,
@@ -102,6 +102,9 @@ impl Sealing {
         let Self(progress) = self;
         if token.len() != progress.len {
             return Err(WrongBuffer);
+        }
+        if progress.at == progress.len {
+            return Ok(true);
         }
         let signs_ciphertext = keys.enctype.signs_ciphertext();
         let mut left = blocks_of(max);
@@ -143,21 +146,26 @@ pub struct Opening {
     progress: TokenProgress,
     header: [u8; HEADER],
     extra: usize,
+    /// The result, once there is one.
+    finished: Option<Result<Range<usize>, TokenFault>>,
 }
 
 impl Opening {
     /// Opens the next `max` octets, rounded to blocks; returns where in `token` the message is when
-    /// all of it is verified. Before that, nothing in the buffer may be used. `token` is the
-    /// buffer that [`ContextKeys::begin_open`] had.
+    /// all of it is verified, then and at each later call. A fault is returned again, too. Before
+    /// that, nothing in the buffer may be used. `token` is the buffer that [`ContextKeys::begin_open`] had.
     pub fn advance(
         &mut self,
         keys: &ContextKeys,
         token: &mut [u8],
         max: usize,
     ) -> Result<Option<Range<usize>>, TokenFault> {
-        let Self { progress, header, extra } = self;
+        let progress = &mut self.progress;
         if token.len() != progress.len {
             return Err(TokenFault::Length);
+        }
+        if let Some(finished) = &self.finished {
+            return finished.clone().map(Some);
         }
         let signs_ciphertext = keys.enctype.signs_ciphertext();
         let mut left = blocks_of(max);
@@ -176,6 +184,15 @@ impl Opening {
         if progress.at != progress.tail() || left == 0 {
             return Ok(None);
         }
+        let finished = self.finish(keys, token);
+        self.finished = Some(finished.clone());
+        finished.map(Some)
+    }
+
+    /// Opens the tail, and verifies all of the token.
+    fn finish(&self, keys: &ContextKeys, token: &mut [u8]) -> Result<Range<usize>, TokenFault> {
+        let Self { progress, header, extra, .. } = self;
+        let signs_ciphertext = keys.enctype.signs_ciphertext();
         let split = token.split_at_mut_checked(progress.end).ok_or(TokenFault::Length)?;
         let (sealed, checksum) = split;
         let tail = sealed.get_mut(progress.at..).ok_or(TokenFault::Length)?;
@@ -187,7 +204,6 @@ impl Opening {
         if !signs_ciphertext {
             mac.update(tail);
         }
-        progress.at = progress.len;
         // RFC 4121 §4.2.6.2 [4121-12]: a token with a wrong checksum is refused
         if !mac.verify(checksum) {
             return Err(TokenFault::Checksum);
@@ -198,7 +214,7 @@ impl Opening {
             return Err(TokenFault::HeaderCopy);
         }
         let end = message.len().checked_sub(*extra).filter(|end| *end >= SEALED_FRONT);
-        Ok(Some(SEALED_FRONT..end.ok_or(TokenFault::ExtraCount)?))
+        Ok(SEALED_FRONT..end.ok_or(TokenFault::ExtraCount)?)
     }
 }
 
@@ -257,7 +273,7 @@ impl ContextKeys {
         // RFC 4121 §4.2.4 [4121-6]: in the encrypted copy of the header RRC is zero
         let mut header = *header;
         header.iter_mut().skip(6).take(2).for_each(|octet| *octet = 0);
-        Ok(Opening { progress, header, extra: counts.extra })
+        Ok(Opening { progress, header, extra: counts.extra, finished: None })
     }
 
     /// Opens a token at once: returns where in it the message is.

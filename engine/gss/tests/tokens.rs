@@ -94,17 +94,30 @@ fn steps_of_any_size_give_the_same_token() {
 }
 
 #[test]
-fn a_finished_state_does_nothing_more() {
-    let [from, to] = ends(Enctype::Aes256Sha384, false);
-    let mut token = with_room(&from, b"message");
-    let mut sealing = from.begin_seal(&mut token, 7, &[0xC0; 16]).unwrap();
-    assert_eq!(sealing.advance(&from, &mut token, usize::MAX), Ok(true));
-    let expected = token.clone();
-    assert_eq!(sealing.advance(&from, &mut token, usize::MAX), Ok(false));
-    assert_eq!(token, expected);
-    let mut opening = to.begin_open(&mut token).unwrap();
-    assert!(opening.advance(&to, &mut token, usize::MAX).unwrap().is_some());
-    assert_eq!(opening.advance(&to, &mut token, usize::MAX), Ok(None));
+fn a_finished_state_returns_its_result_again_and_changes_nothing() {
+    every_end(|from, to| {
+        let mut token = with_room(&from, b"message");
+        let mut sealing = from.begin_seal(&mut token, 7, &[0xC0; 16]).unwrap();
+        assert_eq!(sealing.advance(&from, &mut token, usize::MAX), Ok(true));
+        let expected = token.clone();
+        for max in [0, 64, usize::MAX] {
+            assert_eq!(sealing.advance(&from, &mut token, max), Ok(true));
+            assert_eq!(token, expected);
+        }
+        let mut wrong = token.clone();
+        *wrong.last_mut().unwrap() ^= 1;
+        let message = SEALED_FRONT..SEALED_FRONT + 7;
+        for (mut token, result) in [(token, Ok(Some(message))), (wrong, Err(TokenFault::Checksum))]
+        {
+            let mut opening = to.begin_open(&mut token).unwrap();
+            assert_eq!(opening.advance(&to, &mut token, usize::MAX), result);
+            let expected = token.clone();
+            for max in [0, 64, usize::MAX] {
+                assert_eq!(opening.advance(&to, &mut token, max), result);
+                assert_eq!(token, expected);
+            }
+        }
+    });
 }
 
 #[test]
