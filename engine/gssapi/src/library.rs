@@ -101,7 +101,12 @@ impl GssLibrary {
     /// A sentence that names the package when it is missing or lacks a function.
     pub fn load() -> Result<&'static Self, NoGssLibrary> {
         static TABLE: OnceLock<Result<&'static GssLibrary, NoGssLibrary>> = OnceLock::new();
-        TABLE.get_or_init(|| Self::open(Path::new(Self::NAME))).clone()
+        TABLE
+            .get_or_init(|| {
+                // SAFETY: the loader's own directories have MIT's library under this name.
+                unsafe { Self::open(Path::new(Self::NAME)) }
+            })
+            .clone()
     }
 
     /// Another library with the same functions, at a path. It stays loaded as long as the process
@@ -109,15 +114,18 @@ impl GssLibrary {
     ///
     /// # Errors
     /// As [`GssLibrary::load`].
-    pub fn open(path: &Path) -> Result<&'static Self, NoGssLibrary> {
+    ///
+    /// # Safety
+    /// The file's constructors run in this process. Its functions must have the types and the
+    /// meaning of those of MIT's libgssapi_krb5, and several threads may call them at a time.
+    pub unsafe fn open(path: &Path) -> Result<&'static Self, NoGssLibrary> {
         let missing = |why: String| NoGssLibrary { name: path.display().to_string(), why };
-        // Loading would bring a second C library into the process, of whatever version the host
-        // has.
+        // Loading would bring the host's C library into the process, as a second one.
         if cfg!(target_feature = "crt-static") {
             let why = "this stag is linked statically and loads no library";
             return Err(missing(why.to_owned()));
         }
-        // SAFETY: constructors of MIT's libraries depend on nothing of ours.
+        // SAFETY: the caller answers for the file's constructors.
         let loaded = unsafe { Loaded::new(path) }.map_err(|why| missing(why.to_string()))?;
         let loaded = Box::leak(Box::new(loaded));
         let table = Self::find(loaded).map_err(|why| missing(why.to_string()))?;
@@ -138,7 +146,9 @@ mod tests {
     #[test]
     fn a_library_that_is_missing_or_another_one_is_a_sentence_with_the_packages() {
         for name in ["libgssapi_krb5.so.99", "libc.so.6"] {
-            let sentence = GssLibrary::open(Path::new(name)).unwrap_err().to_string();
+            // SAFETY: one does not exist; the other is loaded already, and lacks the functions.
+            let opened = unsafe { GssLibrary::open(Path::new(name)) };
+            let sentence = opened.unwrap_err().to_string();
             assert!(sentence.starts_with(&format!("{name} cannot be loaded (")), "{sentence}");
             for package in ["apt install libgssapi-krb5-2", "dnf install krb5-libs"] {
                 assert!(sentence.contains(package), "{sentence}");
