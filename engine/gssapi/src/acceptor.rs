@@ -16,8 +16,6 @@ use std::{ffi::OsStr, fmt, path::Path};
 /// Longest token that is accepted. Tickets with a PAC of Active Directory, which lists groups, are
 /// the longest ones.
 pub const TOKEN_LEN_MAX: usize = 65_536;
-/// Errors of the system, which the library gives as they are.
-const ERRNO_MAX: u32 = 133;
 /// Longest name of a principal or a local user.
 pub const NAME_LEN_MAX: usize = 1_024;
 
@@ -136,15 +134,16 @@ impl GssAcceptor {
         let (step, source) = context.accept(&self.credential, token);
         if step.status.is_error() {
             let failure = self.explained(failure(self.library, "", step.status));
-            let token = bounded(&step.token);
+            let token = bounded(&step.token).unwrap_or_default();
             return Err(RefusedToken { failure: with_clocks(failure, &token), token });
         }
         if step.status.major & CONTINUE_NEEDED != 0 {
             return Err(unfinished().into());
         }
+        let token = bounded(&step.token)?;
         let (principal, local_name) = self.names(&source)?;
         Ok(AcceptedContext {
-            token: bounded(&step.token),
+            token,
             principal,
             local_name,
             keys: export(self.library, context)?,
@@ -159,7 +158,7 @@ impl GssAcceptor {
             failure.text = "the AP-REQ cannot be decoded".to_owned();
         }
         // Errors of a keytab's file get a code of Kerberos, those of the cache's file do not.
-        if self.has_replay_cache && (1..=ERRNO_MAX).contains(&failure.minor) {
+        if self.has_replay_cache && is_of_writing(failure.minor) {
             failure.fault = KerberosFault::ReplayCache;
             failure.text = format!("replay cache: {}", failure.text);
         }
@@ -187,13 +186,9 @@ impl fmt::Debug for GssAcceptor {
 
 /// Refuses what can be refused without the library: other mechanisms, and lengths.
 fn check(token: &[u8]) -> Result<(), GssFailure> {
-    let len = token.len();
-    if len > TOKEN_LEN_MAX {
-        let text = format!("a token of {len} bytes is longer than {TOKEN_LEN_MAX}");
-        return Err(GssFailure::own(KerberosFault::TooLong, DEFECTIVE_TOKEN, text));
-    }
+    within_limit(token)?;
     if !is_request(token) {
-        let text = format!("the {len} bytes are no AP-REQ in a frame of Kerberos 5");
+        let text = format!("the token ({} bytes) is not a Kerberos 5 AP-REQ", token.len());
         return Err(GssFailure::own(KerberosFault::Malformed, DEFECTIVE_TOKEN, text));
     }
     Ok(())
@@ -233,10 +228,38 @@ fn with_clocks(mut failure: GssFailure, token: &[u8]) -> GssFailure {
     failure
 }
 
-/// A token for the peer; none if it is longer than any can be.
-pub(crate) fn bounded(token: &GssBuffer) -> Vec<u8> {
-    let octets = token.octets();
-    if octets.len() > TOKEN_LEN_MAX { Vec::new() } else { octets.to_vec() }
+/// True for errors of the system, which the library gives as they are, that creating or writing a
+/// file may have.
+fn is_of_writing(minor: u32) -> bool {
+    use std::io::{Error, ErrorKind};
+    let error = i32::try_from(minor).map(Error::from_raw_os_error);
+    error.is_ok_and(|error| {
+        matches!(
+            error.kind(),
+            ErrorKind::PermissionDenied
+                | ErrorKind::ReadOnlyFilesystem
+                | ErrorKind::NotFound
+                | ErrorKind::StorageFull
+                | ErrorKind::QuotaExceeded
+                | ErrorKind::NotADirectory
+                | ErrorKind::IsADirectory
+        )
+    })
+}
+
+/// A token for the peer, if it is not longer than the peer accepts.
+pub(crate) fn bounded(token: &GssBuffer) -> Result<Vec<u8>, GssFailure> {
+    within_limit(token.octets()).map(<[u8]>::to_vec)
+}
+
+/// A token of either end, unless it is longer than the limit.
+fn within_limit(token: &[u8]) -> Result<&[u8], GssFailure> {
+    let len = token.len();
+    if len > TOKEN_LEN_MAX {
+        let text = format!("a token of {len} bytes is longer than {TOKEN_LEN_MAX}");
+        return Err(GssFailure::own(KerberosFault::TooLong, DEFECTIVE_TOKEN, text));
+    }
+    Ok(token)
 }
 
 /// A name, if it is UTF-8 without control characters, of a sensible length.

@@ -108,7 +108,7 @@ impl GssInitiator {
             return Err(as_client(failure, shared.keytab.as_deref()));
         }
         let is_complete = step.status.major & CONTINUE_NEEDED == 0;
-        let token = bounded(&step.token);
+        let token = bounded(&step.token)?;
         Ok((token, PendingContext { shared: Arc::clone(&self.shared), context, is_complete }))
     }
 }

@@ -110,12 +110,27 @@ fn a_refusal_has_the_statuses_the_words_and_the_error_token() {
         // A refusal where no reply was asked for.
         let (_, pending) = initiator(library, "nfs@server", false).unwrap().begin().unwrap();
         assert_eq!(pending.finish(&token).unwrap_err().fault, KerberosFault::ClockSkew);
-        let both = refused(library, "status=b0000,7").failure;
+        let both = refused(library, "status=b0000,d").failure;
         assert_eq!(both.fault, KerberosFault::ReplayCache);
-        assert_eq!(both.text, "replay cache: major status b0000: minor status 7");
+        assert_eq!(both.text, "replay cache: major status b0000: minor status d");
         let none = refused(library, "status=d0000,0").failure;
         assert_eq!(none.fault, KerberosFault::Malformed);
         assert_eq!(none.text, "the AP-REQ cannot be decoded");
+    });
+}
+
+#[test]
+fn errors_of_the_system_concern_the_replay_cache_if_writing_a_file_has_them() {
+    leaves_nothing(|library| {
+        // EPERM, ENOENT, EACCES, ENOTDIR, EISDIR, ENOSPC, EROFS, EDQUOT
+        let of_writing = [1, 2, 13, 20, 21, 28, 30, 122];
+        for minor in 1..=134 {
+            let failure = refused(library, &format!("status=d0000,{minor:x}")).failure;
+            let is_cache = failure.fault == KerberosFault::ReplayCache;
+            assert_eq!(is_cache, of_writing.contains(&minor), "{minor} {failure}");
+            assert!(is_cache || failure.fault == KerberosFault::Other, "{minor} {failure}");
+            assert_eq!(is_cache, failure.text.starts_with("replay cache: "), "{failure}");
+        }
     });
 }
 
@@ -175,6 +190,11 @@ fn what_is_no_token_does_not_reach_the_library() {
         assert!(acceptor.accept(&longest).unwrap_err().failure.text.contains("principal"));
         let refused = acceptor.accept(&[&longest[..], b"x"].concat()).unwrap_err();
         assert_eq!(refused.failure.fault, KerberosFault::TooLong);
+        // Its reply repeats the principal and adds words.
+        let words = format!("principal={} mutual", "a".repeat(TOKEN_LEN_MAX - 38));
+        let refused = acceptor.accept(&token(&words)).unwrap_err();
+        assert_eq!(refused.failure.fault, KerberosFault::TooLong, "{}", refused.failure);
+        assert!(refused.failure.text.starts_with("a token of "), "{}", refused.failure);
     });
 }
 
@@ -225,6 +245,8 @@ fn an_initiator_reports_each_step_that_fails() {
         let keys = initiator(library, "nfs@unexportable", false).unwrap();
         let failure = keys.begin().unwrap().1.finish(b"").unwrap_err();
         assert_eq!(failure.text, "keys: minor status bad");
+        let long = initiator(library, "nfs@long", true).unwrap().begin().unwrap_err();
+        assert_eq!(long.fault, KerberosFault::TooLong);
         // A reply that never comes.
         drop(server.begin().unwrap());
     });

@@ -136,6 +136,7 @@ pub unsafe extern "C" fn gss_init_sec_context(
     let mutual = if request & MUTUAL == 0 { "" } else { " mutual" };
     let asked = if target.contains("unexportable") { " fail=export" } else { "" };
     let text = format!("principal=alice@STAG.TEST enctype={enctype} end=4000000000{mutual}{asked}");
+    let text = if target.contains("long") { text + &" ".repeat(65_536) } else { text };
     // SAFETY: room for a buffer.
     unsafe { fill(output, &token(&text)) };
     // SAFETY: room for a number.

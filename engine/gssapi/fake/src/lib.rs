@@ -16,7 +16,8 @@
 //!
 //! A keytab or cache whose name has `missing` in it makes no credential, one with `unrestricted`
 //! takes no restriction of its encryption types. A target with `unknown` in its name has no
-//! ticket, the keys of one with `unexportable` are not exported.
+//! ticket, the keys of one with `unexportable` are not exported, and one with `long` gets a token
+//! of more than 65,536 bytes.
 
 mod c;
 mod contexts;
