@@ -4,7 +4,7 @@ use aes::{
     Aes128Enc, Aes256Enc, Block,
     cipher::{BlockCipherEncrypt, KeyInit},
 };
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::{enctype::Enctype, mac::Mac};
 
@@ -72,7 +72,7 @@ fn derive_sha2(enctype: Enctype, key: &[u8], label: [u8; 5], len: usize) -> KeyO
     }
     let mut octets = KeyOctets::default();
     let (front, _) = octets.split_at_mut(len.min(KEY_MAX));
-    mac.finish(front);
+    mac.finish_key(front);
     octets
 }
 
@@ -88,6 +88,7 @@ fn derive_cbc(key: &[u8], label: &[u8]) -> KeyOctets {
         }
         part.copy_from_slice(&block);
     }
+    block.as_mut_slice().zeroize();
     octets
 }
 

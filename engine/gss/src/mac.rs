@@ -3,6 +3,7 @@
 use hmac::{Hmac, KeyInit, Mac as _};
 use sha1::Sha1;
 use sha2::{Sha256, Sha384};
+use zeroize::Zeroize;
 
 use crate::enctype::Enctype;
 
@@ -51,6 +52,17 @@ impl Mac {
             for (out, octet) in out.iter_mut().zip(result) {
                 *out = octet;
             }
+        });
+    }
+
+    /// As [`Mac::finish`], for a result that is a key: no copy of it stays in memory.
+    pub(crate) fn finish_key(self, out: &mut [u8]) {
+        with!(self, state => {
+            let mut result = state.finalize().into_bytes();
+            for (out, octet) in out.iter_mut().zip(&result) {
+                *out = *octet;
+            }
+            result.as_mut_slice().zeroize();
         });
     }
 
