@@ -131,7 +131,7 @@ impl AcceptorContext {
         self.keys.unprotect(call.service, call.sequence(), body)
     }
 
-    /// Body of the verifier of an accepted reply, whatever its status is.
+    /// Body of the verifier of an accepted reply, of any status.
     pub fn sign_reply(&self, call: &VerifiedCall, token_sequence: u64) -> MicToken {
         // RFC 2203 §5.3.3.2 [2203-23]: an accepted reply's verifier signs the call's number
         self.keys.mic(token_sequence, [&call.sequence().to_be_bytes()[..]])

@@ -1,8 +1,8 @@
 //! The window of sequence numbers of one context (RFC 2203 §5.3.3.1), without a lock.
 //!
 //! Every shard that has a call of the context uses the same window. A slot holds the highest number
-//! that fell into it and only grows, so no number passes twice, on whatever shards and in whatever
-//! order its copies arrive. The highest number of all decides which numbers are too old.
+//! that fell into it and only grows, so each number passes once, on any shard and in any order of
+//! its copies. The highest number of all decides which numbers are too old.
 
 use core::fmt;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

@@ -34,7 +34,7 @@ pub enum ReplayCache<'a> {
     Off,
 }
 
-/// Settings of an [`GssAcceptor`]. No variable of the environment has to be set for them.
+/// Settings of a [`GssAcceptor`]. No variable of the environment has to be set for them.
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptorSettings<'a> {
     /// The principals that are served: [`ServiceName::HostBased`] with `nfs` for all `nfs/…`.

@@ -30,7 +30,7 @@ impl ServiceName<'_> {
             Self::HostBased(text) => (text, NameForm::Service),
             Self::Principal(text) => (text, NameForm::Principal),
         };
-        let failed = |status| failure(library, &format!("\"{text}\" is no name"), status);
+        let failed = |status| failure(library, &format!("\"{text}\" is not a valid name"), status);
         GssName::import(library, text, form).map_err(failed)
     }
 }

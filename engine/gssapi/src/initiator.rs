@@ -37,7 +37,7 @@ pub enum ClientCredentials<'a> {
     },
 }
 
-/// Settings of an [`GssInitiator`]. No variable of the environment has to be set for them.
+/// Settings of a [`GssInitiator`]. No variable of the environment has to be set for them.
 #[derive(Clone, Copy, Debug)]
 pub struct InitiatorSettings<'a> {
     /// The service: `nfs@HOST`, or a principal.
@@ -125,7 +125,7 @@ impl PendingContext {
         if reply.len() > TOKEN_LEN_MAX || (reply.is_empty() != self.is_complete && error.is_none())
         {
             let len = reply.len();
-            let text = format!("the acceptor's reply has {len} bytes, which fit no reply");
+            let text = format!("unexpected reply of {len} bytes");
             return Err(GssFailure::own(KerberosFault::Malformed, DEFECTIVE_TOKEN, text));
         }
         if !self.is_complete {
