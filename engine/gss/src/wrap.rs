@@ -153,7 +153,8 @@ pub struct Opening {
 impl Opening {
     /// Opens the next `max` octets, rounded to blocks; returns where in `token` the message is when
     /// all of it is verified, then and at each later call. A fault is returned again, too. Before
-    /// that, nothing in the buffer may be used. `token` is the buffer that [`ContextKeys::begin_open`] had.
+    /// that, nothing in the buffer may be used. `token` is the buffer that
+    /// [`ContextKeys::begin_open`] had.
     pub fn advance(
         &mut self,
         keys: &ContextKeys,

@@ -15,7 +15,7 @@ use stag_protocol::{
 use crate::{header, key_octets};
 
 const SERVICES: [GssService; 3] = [GssService::None, GssService::Integrity, GssService::Privacy];
-/// Where a header has its sequence number and its service.
+/// Offsets of the sequence number and of the service in a header.
 const NUMBER_AT: usize = 40;
 const SERVICE_AT: usize = 44;
 
