@@ -139,9 +139,12 @@ fn every_target_is_swept() {
 #[test]
 fn what_real_peers_sent_is_accepted() {
     for target in &TARGETS {
+        // Only their peers have the keys of these tokens.
+        let is_foreign = target.name == "gss_token";
         for entry in corpus::corpus(target.name) {
             let verdict = attempt_or_panic(target, &entry.name, &entry.octets);
-            assert!(matches!(verdict, InputVerdict::Accepted(_)), "{} {}", target.name, entry.name);
+            let is_accepted = matches!(verdict, InputVerdict::Accepted(_));
+            assert_ne!(is_accepted, is_foreign, "{} {}", target.name, entry.name);
         }
     }
 }

@@ -91,10 +91,9 @@ pub fn body(input: &[u8]) -> InputVerdict {
         };
         assert_eq!(PrivacyBody::parse(Reader::new(octets)).unwrap().token, &octets[range.clone()]);
         assert_eq!(range.start, PRIVACY_FRONT);
-        match split_sequence(&octets[range], sequence) {
-            Ok(rest) => InputVerdict::accepted((1, rest.len().min(64))),
-            Err(fault) => refused(fault),
-        }
+        // A token hides its plaintext. It is split as if it were one.
+        let arguments = split_sequence(&octets[range], sequence);
+        InputVerdict::accepted((1, arguments.map_or(0, |octets| 1 + octets.len().min(64))))
     }
 }
 
@@ -107,7 +106,7 @@ pub fn token(input: &[u8]) -> InputVerdict {
     let Some(([how, enctype, subkey, step], octets)) = input.split_first_chunk::<4>() else {
         return InputVerdict::refused(&Error::Short);
     };
-    let enctype = Enctype::ALL[usize::from(*enctype) % 4];
+    let enctype = Enctype::new(17 + u32::from(*enctype % 4)).unwrap();
     let key = vec![enctype as u8; enctype.key_len()];
     let key = ContextKey { enctype, octets: &key, acceptor_subkey: subkey & 1 == 1 };
     let keys = |role| ContextKeys::new(&key, role).unwrap();
