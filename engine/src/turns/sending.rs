@@ -3,7 +3,7 @@
 //! bytes that each has posted. The calls themselves cost little in comparison: a READ of 1 MiB is
 //! answered in a few microseconds, and sending it takes a hundred times as long.
 //!
-//! Where a device fetches the data, each connection counts the same. Data that its peer does not
+//! On a device that fetches the data, each connection counts the same. Data that its peer does not
 //! take at once is sent by a later doorbell or poll, whose time is not charged by these bytes.
 
 use super::COST_MAX;
