@@ -2,6 +2,7 @@
 
 use crate::{
     clock::Meter,
+    gss::GssContexts,
     stage_times::Sampling,
     waiting::{RestListener, Spin},
 };
@@ -95,6 +96,9 @@ pub struct Config {
     /// TLS for peers that connect over TCP (RFC 9289). None: a client that probes for TLS gets the
     /// answer of a server without it.
     pub serve_tls: Option<Arc<ServerTls>>,
+    /// Contexts of RPCSEC_GSS with which peers protect their calls (RFC 2203), shared by all shards.
+    /// None: calls with that flavor go to the app, which denies them.
+    pub gss: Option<Arc<GssContexts>>,
     /// TLS for all connections that we make over TCP: servers without TLS are not called.
     pub call_tls: Option<Arc<ClientTls>>,
     /// The time for which a core polls without finding work before it sleeps.
@@ -144,6 +148,7 @@ impl Default for Config {
             private_data: true,
             reply_policy: ReplyPolicy::Inline,
             serve_tls: None,
+            gss: None,
             call_tls: None,
             spin: Spin::For(Duration::from_micros(100)),
             rest: None,

@@ -52,6 +52,7 @@ mod core;
 mod cx;
 pub mod detail;
 mod fault;
+pub mod gss;
 mod item;
 pub mod launch;
 mod memory;

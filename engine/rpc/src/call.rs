@@ -24,6 +24,7 @@ pub(crate) fn header_len(credential: &Credential<'_>) -> usize {
             20 + xdr::padded(sys.machine_name.len()) + 4 * sys.gids.list().len()
         }
         Credential::Other(auth) => xdr::padded(auth.body.len()),
+        Credential::Proven(_) => 0,
     };
     40 + body
 }

@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use super::gss::GssService;
 use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, padded, words};
 
 /// The numbers of the flavors (`auth_flavor`, RFC 5531 §8.2).
@@ -64,6 +65,51 @@ pub enum Credential<'a> {
     Sys(AuthSys<'a>),
     /// Another flavor.
     Other(Auth<'a>),
+    /// A user that a context of RPCSEC_GSS proves. The server's end of the context puts it in place
+    /// of the credential that the call had: it is never read from a message, nor written to one.
+    Proven(ProvenUser<'a>),
+}
+
+/// A user that a context of RPCSEC_GSS proves (RFC 2203).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProvenUser<'a> {
+    /// Stands for the principal.
+    pub identity: PrincipalId,
+    /// The principal, as in `alice@REALM`; empty where only its identity was kept.
+    pub principal: &'a str,
+    /// Protection of this call.
+    pub service: GssService,
+    /// The user of the server's host that the principal maps to; `None` if it maps to none.
+    pub unix: Option<UnixUser>,
+}
+
+/// Stands for a principal: the same for the same name, on every host and after every restart.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PrincipalId(pub [u8; 16]);
+
+impl PrincipalId {
+    /// Its first 32 bits, for records that have no room for more.
+    pub const fn short(self) -> u32 {
+        let Self([a, b, c, d, ..]) = self;
+        u32::from_be_bytes([a, b, c, d])
+    }
+}
+
+impl fmt::Debug for PrincipalId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PrincipalId({:032x})", u128::from_be_bytes(self.0))
+    }
+}
+
+/// A UNIX user with its groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnixUser {
+    /// The user.
+    pub uid: u32,
+    /// Its primary group.
+    pub gid: u32,
+    /// Its other groups, the first 16.
+    pub gids: Gids,
 }
 
 impl<'a> Codec<'a> for Credential<'a> {
@@ -94,6 +140,10 @@ impl<'a> Codec<'a> for Credential<'a> {
                     "a flavor has one form"
                 );
                 auth.emit(writer)
+            }
+            Self::Proven(_) => {
+                debug_assert!(false, "it stands for a credential that was on the wire");
+                Err(NoRoom)
             }
         }
     }

@@ -12,7 +12,9 @@ pub mod record;
 mod reply;
 
 pub use crate::rpcrdma::Xid;
-pub use auth::{Auth, AuthStatus, AuthSys, Credential, Gids, flavor};
+pub use auth::{
+    Auth, AuthStatus, AuthSys, Credential, Gids, PrincipalId, ProvenUser, UnixUser, flavor,
+};
 pub use call::{CallHeader, NullHeader, Refusal};
 pub use reply::{Accepted, Denied, Outcome, ReplyHeader};
 

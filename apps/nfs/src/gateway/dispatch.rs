@@ -7,10 +7,10 @@ use stag_protocol::{
         v3::{self, Procedure},
         v4,
     },
-    rpc::{Accepted, AuthStatus, CallHeader, Credential, Denied, ReplyHeader},
+    rpc::{Accepted, AuthStatus, CallHeader, Credential, Denied, ReplyHeader, UnixUser},
 };
 
-use stag_nfs_store::{self, User};
+use stag_nfs_store::{self, Security, User};
 
 /// A procedure to execute.
 pub(super) enum CallTarget {
@@ -29,11 +29,19 @@ pub(super) fn caller(
     address: PeerAddress,
     is_proven: bool,
 ) -> stag_nfs_store::Caller {
-    let user = match credential {
-        Credential::Sys(sys) => User::Unix { uid: sys.uid, gid: sys.gid, gids: sys.gids },
-        Credential::None | Credential::Other(_) => User::Anyone,
+    let (user, security) = match credential {
+        Credential::Sys(sys) => {
+            (User::Unix { uid: sys.uid, gid: sys.gid, gids: sys.gids }, Security::Sys)
+        }
+        Credential::None | Credential::Other(_) => (User::Anyone, Security::None),
+        Credential::Proven(proven) => {
+            let unix = |UnixUser { uid, gid, gids }| User::Unix { uid, gid, gids };
+            (proven.unix.map_or(User::Anyone, unix), proven.service.into())
+        }
     };
-    stag_nfs_store::Caller { user, address, is_proven }
+    // A ticket proves its user from whatever port.
+    let is_proven = is_proven || matches!(credential, Credential::Proven(_));
+    stag_nfs_store::Caller { user, address, is_proven, security }
 }
 
 /// Versions of NFS that are served.
@@ -88,7 +96,7 @@ pub(super) fn route(
     match header.credential {
         // RFC 1813 §3.3.0 [1813-20]: a NULL call does no work and needs no credential
         // RFC 5531 §12.1 [5531-25]: procedure 0 takes and gives nothing, for anybody
-        Credential::None | Credential::Sys(_) => Ok(target),
+        Credential::None | Credential::Sys(_) | Credential::Proven(_) => Ok(target),
         // Control messages of RPCSEC_GSS come with procedure 0 (RFC 2203 §5.2.3.1).
         // RFC 8166 §8.2.2.3 [8166-70]: an RPCSEC_GSS call is refused: nothing of it is reduced
         // RFC 5531 §9 [5531-20]: a flavor that is not accepted gets AUTH_TOOWEAK

@@ -136,6 +136,10 @@ fn write(
             writer.u32(user.gids.list().len() as u32)?;
             user.gids.list().iter().try_for_each(|gid| writer.u32(*gid))?;
         }
+        Credential::Proven(user) => {
+            writer.u32(2)?;
+            writer.fixed(&user.identity.0)?;
+        }
         // No other credential reaches a cached procedure.
         Credential::None | Credential::Other(_) => writer.u32(0)?,
     }

@@ -39,7 +39,7 @@ use stag_engine::{CallId, Cx, HEAD_ROOM, PeerAddress, PeerId, Time, config};
 use stag_pools::Buf;
 use stag_protocol::{
     nfs::v3::{self, Procedure},
-    rpc::CallHeader,
+    rpc::{CallHeader, Credential, PrincipalId, ProvenUser, UnixUser, gss::GssService},
     xdr::{Reader, Writer},
 };
 
@@ -108,6 +108,8 @@ pub(crate) struct WaitingCall {
     pub(crate) from: PeerAddress,
     /// Its header and arguments, all inline.
     pub(crate) message: Buf,
+    /// Its user, where the header has none because a context of RPCSEC_GSS proves it.
+    proven: Option<(PrincipalId, GssService, Option<UnixUser>)>,
     slot: usize,
     /// Time at which to ask the shard that has the replies again.
     ask_at: Time,
@@ -117,7 +119,12 @@ impl WaitingCall {
     /// The call as received, but in one piece.
     pub(crate) fn call(&self) -> (CallHeader<'_>, v3::Call<'_>) {
         let mut reader = Reader::new(&self.message);
-        let header = CallHeader::parse(&mut reader).expect("the header was written from a header");
+        let mut header =
+            CallHeader::parse(&mut reader).expect("the header was written from a header");
+        if let Some((identity, service, unix)) = self.proven {
+            let user = ProvenUser { identity, principal: "", service, unix };
+            header.credential = Credential::Proven(user);
+        }
         let procedure =
             Procedure::new(header.procedure).expect("the procedure was known when it was written");
         (header, v3::Call::parse(procedure, reader).expect("the call was written from a call"))
@@ -261,14 +268,18 @@ impl ShardCache {
         let is_large = |waiting: &&WaitingCall| waiting.message.capacity() > config::MEDIUM_LEN;
         let has_room = self.waiting.len() < WAITING_MAX
             && self.waiting.iter().filter(is_large).count() < WAITING_LARGE_MAX;
-        let message = has_room.then(|| copy(cx, header, call)).flatten();
+        let (mut header, mut proven) = (*header, None);
+        if let Credential::Proven(ProvenUser { identity, service, unix, .. }) = header.credential {
+            (header.credential, proven) = (Credential::None, Some((identity, service, unix)));
+        }
+        let message = has_room.then(|| copy(cx, &header, call)).flatten();
         let Some(message) = message else {
             self.counts.turned_away += 1;
             return None;
         };
         self.counts.waited += 1;
         let (slot, ask_at) = (self.slot(from.into()), cx.now() + PATIENCE);
-        self.waiting.push_back(WaitingCall { id, peer, from, message, slot, ask_at });
+        self.waiting.push_back(WaitingCall { id, peer, from, message, proven, slot, ask_at });
         Some(())
     }
 

@@ -42,8 +42,8 @@ pub use call::outcome::{
 pub use call::request::{Effort, StoreCall, StoreRequest, objects};
 pub use call::store::Store;
 pub use contract::caller::{
-    Caller, DeviceNode, Lender, NameIn, ReadSpan, StoreResult, TRANSFER_MAX, User, Visitor,
-    WritePayload,
+    Caller, DeviceNode, Lender, NameIn, ReadSpan, Security, StoreResult, TRANSFER_MAX, User,
+    Visitor, WritePayload,
 };
 pub use contract::extensions::{
     COPY_MAX, CopyDone, ExportRoot, FilePlace, FileSpan, LocalLock, SeekDone, SeekFor, SetDone,

@@ -47,6 +47,8 @@ use suspended::CompoundId;
 const STATUS_AT: usize = ReplyHeader::LEN;
 /// Octets of the results of a failed operation: room for them is left after each result.
 const FAILURE_LEN: usize = 8;
+/// Octets of a credential of RPCSEC_GSS: five words, and a handle of the engine.
+const GSS_CREDENTIAL_LEN: usize = 20 + 16;
 
 /// Facts of a call that its compound is checked and answered by.
 #[derive(Clone, Copy, Debug)]
@@ -204,6 +206,7 @@ pub(super) fn request_len(header: &CallHeader<'_>, arguments: &Reader<'_>) -> us
         Credential::None => 0,
         Credential::Sys(sys) => sys.wire_len() as usize,
         Credential::Other(auth) => padded(auth.body.len()),
+        Credential::Proven(_) => GSS_CREDENTIAL_LEN,
     };
     arguments.remaining().saturating_add(credential).saturating_add(40)
 }

@@ -23,7 +23,10 @@
 use std::{collections::HashMap, time::Duration};
 
 use stag_engine::Time;
-use stag_protocol::nfs::v4::{Stateid, Status4};
+use stag_protocol::{
+    nfs::v4::{Stateid, Status4},
+    rpc::flavor,
+};
 
 use super::record_writer::{AfterRecord, RecordQueue};
 use crate::{
@@ -142,8 +145,11 @@ impl Recovery {
 
 fn recorded(principal: Principal) -> RecordedPrincipal {
     match principal {
-        Principal::Anyone => RecordedPrincipal { flavor: 0, uid: 0 },
-        Principal::Unix(uid) => RecordedPrincipal { flavor: 1, uid },
+        Principal::Anyone => RecordedPrincipal { flavor: flavor::NONE, uid: 0 },
+        Principal::Unix(uid) => RecordedPrincipal { flavor: flavor::SYS, uid },
+        Principal::Proven(identity) => {
+            RecordedPrincipal { flavor: flavor::GSS, uid: identity.short() }
+        }
     }
 }
 

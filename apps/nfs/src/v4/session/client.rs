@@ -9,7 +9,7 @@ use std::collections::{HashMap, hash_map::Entry};
 use stag_engine::{PeerAddress, Time};
 use stag_protocol::{
     nfs::v4::{CreateSessionOk, Status4, Verifier4},
-    rpc::Credential,
+    rpc::{Credential, PrincipalId},
 };
 
 use super::{
@@ -25,6 +25,8 @@ pub(in crate::v4) enum Principal {
     Anyone,
     /// AUTH_SYS with this user.
     Unix(u32),
+    /// The principal of a ticket.
+    Proven(PrincipalId),
 }
 
 impl From<&Credential<'_>> for Principal {
@@ -32,6 +34,7 @@ impl From<&Credential<'_>> for Principal {
         match credential {
             Credential::Sys(sys) => Self::Unix(sys.uid),
             Credential::None | Credential::Other(_) => Self::Anyone,
+            Credential::Proven(proven) => Self::Proven(proven.identity),
         }
     }
 }

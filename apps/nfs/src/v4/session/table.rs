@@ -330,6 +330,7 @@ fn slot_call(args: &SequenceArgs, facts: &SequenceFacts<'_>) -> SlotCall {
     let user = match facts.principal {
         Principal::Anyone => u32::MAX,
         Principal::Unix(uid) => uid,
+        Principal::Proven(identity) => identity.short(),
     };
     SlotCall {
         slot: args.slot,

@@ -6,7 +6,7 @@ use stag_engine::PeerAddress;
 use stag_pools::{Buf, Extent};
 use stag_protocol::{
     nfs::v3::{DeviceNumber, FileKind},
-    rpc::Gids,
+    rpc::{Gids, gss::GssService},
 };
 
 /// Octets of the largest READ and WRITE.
@@ -21,6 +21,42 @@ pub struct Caller {
     pub address: PeerAddress,
     /// True if the caller is proven to be root of its host, or no proof is required.
     pub is_proven: bool,
+    /// The security of the call.
+    pub security: Security,
+}
+
+impl Caller {
+    /// A caller that claims to be this user, and of whom no proof is required.
+    pub const fn trusted(user: User, address: PeerAddress) -> Self {
+        Self { user, address, is_proven: true, security: Security::Sys }
+    }
+}
+
+/// Security of a call: how it proves its user, and how its arguments and results are protected (RFC
+/// 2623 §2, RFC 5403 §2: pseudo-flavors).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Security {
+    /// No user (AUTH_NONE).
+    None,
+    /// A user that the caller claims (AUTH_SYS).
+    #[default]
+    Sys,
+    /// A ticket of Kerberos proves the user. Headers are signed.
+    Krb5,
+    /// Arguments and results are signed, too.
+    Krb5i,
+    /// Arguments and results are encrypted.
+    Krb5p,
+}
+
+impl From<GssService> for Security {
+    fn from(service: GssService) -> Self {
+        match service {
+            GssService::None => Self::Krb5,
+            GssService::Integrity => Self::Krb5i,
+            GssService::Privacy => Self::Krb5p,
+        }
+    }
 }
 
 /// The user that a caller claims to be.

@@ -407,8 +407,7 @@ mod tests {
     }
 
     fn call(operation: StoreRequest) -> StoreCall {
-        let caller =
-            Caller { user: User::Anyone, address: PeerAddress::Simulated, is_proven: true };
+        let caller = Caller::trusted(User::Anyone, PeerAddress::Simulated);
         StoreCall { caller, operation, room: None, payload: None }
     }
 

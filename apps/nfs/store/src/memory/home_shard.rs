@@ -215,7 +215,7 @@ mod tests {
 
     fn call(uid: u32, operation: StoreRequest) -> StoreCall {
         let user = User::Unix { uid, gid: uid, gids: Default::default() };
-        let caller = Caller { user, address: PeerAddress::Simulated, is_proven: true };
+        let caller = Caller::trusted(user, PeerAddress::Simulated);
         StoreCall { caller, operation, room: None, payload: None }
     }
 

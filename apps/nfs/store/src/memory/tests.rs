@@ -393,11 +393,11 @@ fn new_objects_are_the_callers() {
     let gids = stag_protocol::rpc::Gids::default();
     let address = stag_engine::PeerAddress::Simulated;
     let user = User::Unix { uid: 12, gid: 34, gids };
-    memory.act_as(&crate::Caller { user, address, is_proven: true });
+    memory.act_as(&crate::Caller::trusted(user, address));
     let file = create(&mut memory, &root, "f").unwrap();
     let found = memory.getattr(&file).unwrap();
     assert_eq!((found.uid, found.gid), (12, 34));
-    memory.act_as(&crate::Caller { user: User::Anyone, address, is_proven: true });
+    memory.act_as(&crate::Caller::trusted(User::Anyone, address));
     let set = NewAttributes { uid: Some(5), gid: Some(6), ..NewAttributes::default() };
     let after = memory.setattr(&file, &set, None).unwrap().object.after.unwrap();
     assert_eq!((after.uid, after.gid), (5, 6));

@@ -19,8 +19,7 @@ pub(super) struct Helped<S> {
 
 impl<S: FillRoom> Helped<S> {
     pub(super) fn new(store: S) -> Self {
-        let caller =
-            Caller { user: User::Anyone, address: PeerAddress::Simulated, is_proven: true };
+        let caller = Caller::trusted(User::Anyone, PeerAddress::Simulated);
         let pool = Pool::new(&[Class { slot_len: 1 << 20, count: 4 }]).unwrap();
         Self { store, caller, pool }
     }

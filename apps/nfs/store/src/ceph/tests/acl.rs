@@ -166,7 +166,7 @@ fn root_is_squashed_as_told() {
     assert!(backend.wait(LONG));
     let mut session = CephSession::new(Arc::clone(&backend.0));
     let user = User::Unix { uid: 0, gid: 0, gids: Gids::new(&[0]).unwrap() };
-    session.act_as(&Caller { user, address: PeerAddress::Simulated, is_proven: true });
+    session.act_as(&Caller::trusted(user, PeerAddress::Simulated));
     assert_eq!(status(session.lookup(&root, b"x")), Status::BadHandle, "another key");
     let root = session.mount(b"data").unwrap();
     let made = session.create(&root, b"f", &guarded(0o600)).unwrap();

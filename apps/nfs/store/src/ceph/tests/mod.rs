@@ -120,7 +120,7 @@ impl CephBench {
     pub(crate) fn session_of(&self, uid: u32, gid: u32, gids: &[u32]) -> CephSession {
         let mut session = CephSession::new(Arc::clone(&self.backend.0));
         let user = User::Unix { uid, gid, gids: Gids::new(gids).unwrap() };
-        session.act_as(&Caller { user, address: PeerAddress::Simulated, is_proven: true });
+        session.act_as(&Caller::trusted(user, PeerAddress::Simulated));
         session
     }
 }

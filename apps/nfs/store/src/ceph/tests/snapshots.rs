@@ -16,7 +16,7 @@ fn another(bench: &CephBench, change: impl FnOnce(&mut CephConfig)) -> (CephSess
     let mut session = CephSession::new(Arc::clone(&backend.0));
     let [uid, gid] = ids();
     let user = User::Unix { uid, gid, gids: Gids::default() };
-    session.act_as(&Caller { user, address: PeerAddress::Simulated, is_proven: true });
+    session.act_as(&Caller::trusted(user, PeerAddress::Simulated));
     (session, home)
 }
 

@@ -13,8 +13,7 @@ const MIB: usize = 1 << 20;
 impl Lab {
     /// Begins a COPY of everything; returns the call's outcome, and true if a helper made it.
     fn copy(&mut self, from: &FileHandle, to: &FileHandle) -> (StoreCallDone, bool) {
-        let caller =
-            Caller { user: User::Anyone, address: PeerAddress::Simulated, is_proven: true };
+        let caller = Caller::trusted(User::Anyone, PeerAddress::Simulated);
         let place = |file: &FileHandle| FilePlace { file: *file, offset: 0 };
         let operation = StoreRequest::Copy { from: place(from), to: place(to), count: 0 };
         let call = StoreCall { caller, operation, room: None, payload: None };

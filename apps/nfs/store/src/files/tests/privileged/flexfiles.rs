@@ -16,7 +16,7 @@ const FENCED: [u32; 2] = [19_453, 28_419];
 impl Lab {
     fn from<T>(&mut self, address: &str, user: User, calls: impl FnOnce(&mut Self) -> T) -> T {
         let address = PeerAddress::Ip(address.parse().unwrap());
-        self.files.act_as_caller(&Caller { user, address, is_proven: true });
+        self.files.act_as_caller(&Caller::trusted(user, address));
         let outcome = calls(self);
         stag_nfs_os::user::leave().unwrap();
         outcome
