@@ -96,8 +96,8 @@ pub struct Config {
     /// TLS for peers that connect over TCP (RFC 9289). None: a client that probes for TLS gets the
     /// answer of a server without it.
     pub serve_tls: Option<Arc<ServerTls>>,
-    /// Contexts of RPCSEC_GSS with which peers protect their calls (RFC 2203), shared by all shards.
-    /// None: calls with that flavor go to the app, which denies them.
+    /// Contexts of RPCSEC_GSS, with which peers protect their calls (RFC 2203): shared by all
+    /// shards. None: calls with that flavor go to the app, which denies them.
     pub gss: Option<Arc<GssContexts>>,
     /// TLS for all connections that we make over TCP: servers without TLS are not called.
     pub call_tls: Option<Arc<ClientTls>>,

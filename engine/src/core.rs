@@ -3,6 +3,7 @@
 
 use crate::{
     config::{Config, HEAD_ROOM},
+    gss::ShardGss,
     memory::Memory,
     peer_view::{Drained, Parted},
     stage_times::{Stage, Watch},
@@ -61,6 +62,10 @@ pub(crate) struct Core {
     pub(crate) turns: Turns,
     /// The app has put aside calls of peers, which wait for their turn.
     pub(crate) has_aside: bool,
+    /// Contexts of RPCSEC_GSS, if peers may have any.
+    pub(crate) gss: Option<Box<ShardGss>>,
+    /// Requests for contexts that wait for the acceptor.
+    pub(crate) inits: usize,
 }
 
 impl Core {
@@ -71,6 +76,7 @@ impl Core {
         limits: &Limits,
         mut make: impl FnMut(&[Class]) -> io::Result<Pool>,
     ) -> io::Result<Self> {
+        let gss = config.gss.clone().map(|contexts| ShardGss::new(contexts, config.inbound));
         let memory = Memory::new(make(&config.classes())?, &config);
         let receives = make(&[Class { slot_len: config.receive_len, count: config.receives }])?;
         let mut zeros =
@@ -100,15 +106,18 @@ impl Core {
             has_put_off: false,
             turns: Turns::new(config.meter.clone(), config.peers + config.streams),
             has_aside: false,
+            gss: gss.transpose()?.map(Box::new),
+            inits: 0,
             ways: Ways::new(config.short_ways),
             config,
         })
     }
 
-    /// Returns true if a call or a reply waits for memory or for room in a send queue.
+    /// Returns true if a call or a reply waits for memory, for room in a send queue, or for a
+    /// context.
     #[inline]
     pub(crate) fn has_deferred(&self) -> bool {
-        self.responder.has_deferred() | self.requester.has_stuck()
+        self.responder.has_deferred() | self.requester.has_stuck() | (self.inits > 0)
     }
 
     /// Records that a call of a peer leaves a stage.

@@ -2,7 +2,6 @@
 
 use crate::{
     call::{Answer, Call, CallId, Request, ResultRooms, ShortRequest, Token},
-    config::HEAD_ROOM,
     core::Core,
     fault::CallFault,
     peer_view::{ClientName, Over, Parted, PeerId},
@@ -119,9 +118,7 @@ impl Cx<'_> {
     /// An empty message buffer with room for headers in front, and for at least `len` octets.
     #[inline]
     pub fn message(&self, len: usize) -> Option<Buf> {
-        let mut buf = self.core.take_for_app(HEAD_ROOM.checked_add(len)?)?;
-        buf.reset(HEAD_ROOM);
-        Some(buf)
+        self.core.message_for_app(len)
     }
 
     /// Sends the reply to a call. Does nothing if the caller is gone.

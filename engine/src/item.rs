@@ -224,6 +224,11 @@ impl MoreItems {
         self.0.as_ref().is_none_or(|list| list.items.is_empty())
     }
 
+    /// The items, in order, to change.
+    pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, PlacedItem> {
+        self.0.as_mut().map_or(&mut [][..], |list| &mut list.items).iter_mut()
+    }
+
     /// The items, in order.
     #[inline]
     pub fn iter(&self) -> std::slice::Iter<'_, PlacedItem> {

@@ -62,6 +62,7 @@ mod pass;
 mod payload;
 mod peer_view;
 mod peers;
+mod protected;
 mod receives;
 mod requester;
 mod responder;

@@ -3,7 +3,7 @@
 use stag_pools::table::Key;
 use stag_tls::{Secured, TlsError};
 use stag_verbs::PeerAddress;
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
 /// One peer, over any transport, for the lifetime of its connection. A peer that is kept connected
 /// ([`Shard::keep_connected`](crate::Shard::keep_connected)) or was adopted
@@ -108,4 +108,25 @@ pub struct Drained {
     pub unanswered: usize,
     /// The time limit [`Config::drain`](crate::Config::drain) ended before all work was done.
     pub is_cut: bool,
+}
+
+/// A client host: the unit of fair shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClientHost {
+    Ip(IpAddr),
+    /// A user of this host.
+    User(u32),
+    /// A connection of a simulated fabric is its own host, at this shard or another one.
+    Peer(PeerId),
+    Remote(u16, PeerId),
+}
+
+impl ClientHost {
+    pub(crate) fn of(address: PeerAddress, simulated: Self) -> Self {
+        match address {
+            PeerAddress::Ip(at) => Self::Ip(at.ip().to_canonical()),
+            PeerAddress::Process { uid, .. } => Self::User(uid),
+            PeerAddress::Simulated => simulated,
+        }
+    }
 }

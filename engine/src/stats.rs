@@ -20,6 +20,8 @@ pub struct Stats {
     pub requester: Requester,
     /// As responder, over TCP.
     pub stream: StreamStats,
+    /// Calls with RPCSEC_GSS, and their contexts.
+    pub gss: GssStats,
     /// Protocol violations of peers, by rule.
     pub peer_faults: BTreeMap<String, u64>,
     /// Ends of connections, by cause.
@@ -49,6 +51,25 @@ pub struct Snapshot<R> {
     pub detail: Option<Box<Detail>>,
     /// The app.
     pub app: R,
+}
+
+/// Calls with RPCSEC_GSS (RFC 2203), over the fabric and over TCP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct GssStats {
+    /// Contexts that clients of this shard set up.
+    pub contexts: u64,
+    /// Requests for contexts that were refused.
+    pub refused: u64,
+    /// Calls inside a context.
+    pub calls: u64,
+    /// Calls denied: of unknown or ended contexts, or with a wrong verifier.
+    pub denied: u64,
+    /// Calls without an answer: their sequence number was used before, or is too old.
+    pub replayed: u64,
+    /// Calls whose arguments were not protected as they said.
+    pub garbage: u64,
+    /// Replies that could not be protected. Their connections were closed.
+    pub unprotectable: u64,
 }
 
 /// Connections by fabric.

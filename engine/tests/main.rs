@@ -10,6 +10,7 @@ mod detail;
 mod doorbells;
 mod draft000;
 mod grants;
+mod gss;
 mod items;
 mod juggle;
 mod peers;

@@ -266,6 +266,16 @@ impl ContextKeys {
         Ok(Unprotecting { sequence, state })
     }
 
+    /// Verifies the other end's body with integrity at once: returns where in it the arguments or
+    /// results are.
+    pub fn verify_integrity(&self, sequence: u32, body: &[u8]) -> Result<Range<usize>, BodyFault> {
+        let IntegrityBody { signed, checksum } = IntegrityBody::parse(Reader::new(body))?;
+        self.verify_mic(checksum, [signed])?;
+        let arguments = split_sequence(signed, sequence)?;
+        let end = INTEGRITY_FRONT - 4 + signed.len();
+        Ok(end - arguments.len()..end)
+    }
+
     /// Verifies and opens the other end's body at once: returns where in it the arguments or
     /// results are.
     pub fn unprotect(

@@ -131,6 +131,15 @@ impl AcceptorContext {
         self.keys.unprotect(call.service, call.sequence(), body)
     }
 
+    /// The same for arguments with integrity, which stay as they are.
+    pub fn verify_arguments(
+        &self,
+        call: &VerifiedCall,
+        body: &[u8],
+    ) -> Result<Range<usize>, BodyFault> {
+        self.keys.verify_integrity(call.sequence(), body)
+    }
+
     /// Body of the verifier of an accepted reply, of any status.
     pub fn sign_reply(&self, call: &VerifiedCall, token_sequence: u64) -> MicToken {
         // RFC 2203 §5.3.3.2 [2203-23]: an accepted reply's verifier signs the call's number

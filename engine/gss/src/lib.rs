@@ -33,6 +33,9 @@ mod token;
 mod window;
 mod wrap;
 
+use sha2::{Digest as _, Sha256};
+use stag_protocol::rpc::PrincipalId;
+
 pub use body::{BodyFault, ProtectedRoom, Protecting, Protection, Unprotecting};
 pub use context::{AcceptorContext, CallFault, InitiatorContext, VerifiedCall};
 pub use enctype::Enctype;
@@ -42,6 +45,14 @@ pub use role::GssRole;
 pub use token::{EXTRA_MAX, TokenFault};
 pub use window::{ReplayWindow, Replayed, VerifiedSequence, WINDOW};
 pub use wrap::{CONFOUNDER, Opening, SEALED_FRONT, Sealing, WrongBuffer};
+
+/// The identity that stands for a principal: the first half of its name's SHA-256.
+pub fn identity_of(principal: &str) -> PrincipalId {
+    let digest: [u8; 32] = Sha256::digest(principal.as_bytes()).into();
+    let mut identity = [0; 16];
+    identity.iter_mut().zip(digest).for_each(|(to, octet)| *to = octet);
+    PrincipalId(identity)
+}
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,27 @@
-//! All contexts of a server, which its shards share.
+//! All contexts of a server, which its shards share, and the thread that sets them up.
+//!
+//! A context is in the table before the reply to its INIT leaves: a client may use it over another
+//! connection, at another shard, at once. A shard looks a context up here once, under a lock, and
+//! keeps it ([`shard`](super::shard)).
 
-use super::acceptor::ContextAcceptor;
-use std::{fmt, io, sync::Arc};
+use super::acceptor::{AcceptedContext, ContextAcceptor, RefusedContext};
+use crate::{
+    call::CallId,
+    peer_view::{ClientHost, PeerId},
+};
+use rand::{SeedableRng, rngs::StdRng};
+use stag_gss::AcceptorContext;
+use stag_protocol::rpc::{PrincipalId, UnixUser};
+use stag_verbs::PeerAddress;
+use std::{
+    collections::VecDeque,
+    fmt, io,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+};
 
 /// Limits of contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,29 +50,356 @@ impl Default for ContextLimits {
     }
 }
 
+/// Counts of contexts since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ContextCounts {
+    /// Contexts that exist now.
+    pub live: u64,
+    /// Contexts that were set up.
+    pub accepted: u64,
+    /// Requests that the acceptor refused.
+    pub refused: u64,
+    /// Requests that found no place among the waiting ones; their connections were closed.
+    pub crowded: u64,
+    /// Contexts that made room for newer ones.
+    pub displaced: u64,
+}
+
 /// The contexts of a server, and the thread that sets them up.
 pub struct GssContexts {
-    limits: ContextLimits,
+    shared: Arc<Shared>,
 }
 
 impl GssContexts {
-    /// Starts the thread of `acceptor`, which ends when the last shard has ended.
+    /// Starts the thread of `acceptor`. It ends when this is dropped, after the request at hand.
     ///
     /// # Errors
     /// When no thread can be started, or there is no source of random numbers.
     pub fn start(
-        _acceptor: Box<dyn ContextAcceptor>,
+        acceptor: Box<dyn ContextAcceptor>,
         limits: ContextLimits,
     ) -> io::Result<Arc<Self>> {
-        Ok(Arc::new(Self { limits }))
+        let mut run = [0; RUN];
+        rand::Rng::fill_bytes(&mut random_numbers()?, &mut run);
+        let shared = Arc::new(Shared {
+            limits,
+            run,
+            table: Mutex::default(),
+            queue: Mutex::default(),
+            has_work: Condvar::new(),
+        });
+        let own = Arc::clone(&shared);
+        thread::Builder::new().name("stag-gss".into()).spawn(move || own.serve(acceptor))?;
+        Ok(Arc::new(Self { shared }))
     }
 
     /// Forgets all contexts: their clients set up new ones. For a changed keytab or map of users.
-    pub fn forget_all(&self) {}
+    pub fn forget_all(&self) {
+        self.shared.lock_table().forget_all();
+    }
+
+    /// The counts at this moment.
+    pub fn counts(&self) -> ContextCounts {
+        let table = self.shared.lock_table();
+        let live = table.slots.iter().filter(|slot| slot.context.is_some()).count() as u64;
+        ContextCounts { live, ..table.counts }
+    }
+
+    /// The context of a handle, if it was issued in this run and still exists.
+    pub(crate) fn find(&self, handle: &[u8]) -> Option<Arc<GssContext>> {
+        let index = self.index_of(handle)?;
+        let table = self.shared.lock_table();
+        let context = table.slots.get(index)?.context.as_ref()?;
+        (context.handle == *handle).then(|| Arc::clone(context))
+    }
+
+    /// The index in a handle of this run.
+    pub(crate) fn index_of(&self, handle: &[u8]) -> Option<usize> {
+        let (index, rest) = handle.split_first_chunk::<4>()?;
+        let is_of_run = rest.len() == HANDLE - 4 && rest.ends_with(&self.shared.run);
+        is_of_run.then_some(u32::from_be_bytes(*index) as usize)
+    }
+
+    /// Ends a context, at all shards.
+    pub(crate) fn end(&self, context: &GssContext) {
+        self.shared.lock_table().end(context);
+    }
+
+    /// Queues a request for a context.
+    ///
+    /// # Errors
+    /// When there are too many, of all or of its host.
+    pub(crate) fn ask(&self, request: InitRequest) -> Result<(), TooManyRequests> {
+        let ContextLimits { waiting, waiting_each_address, .. } = self.shared.limits;
+        let host = host_of(request.from);
+        let mut queue = self.shared.lock_queue();
+        let of_host = queue.requests.iter().filter(|other| host_of(other.from) == host).count();
+        if queue.requests.len() >= waiting || of_host >= waiting_each_address {
+            drop(queue);
+            self.shared.lock_table().counts.crowded += 1;
+            return Err(TooManyRequests);
+        }
+        queue.requests.push_back(request);
+        self.shared.has_work.notify_one();
+        Ok(())
+    }
+}
+
+impl Drop for GssContexts {
+    fn drop(&mut self) {
+        self.shared.lock_queue().is_over = true;
+        self.shared.has_work.notify_all();
+    }
 }
 
 impl fmt::Debug for GssContexts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GssContexts").field("limits", &self.limits).finish_non_exhaustive()
+        f.debug_struct("GssContexts").field("limits", &self.shared.limits).finish_non_exhaustive()
+    }
+}
+
+/// A source of random numbers that are fit for secrets.
+pub(crate) fn random_numbers() -> io::Result<StdRng> {
+    StdRng::try_from_rng(&mut rand::rngs::SysRng).map_err(io::Error::other)
+}
+
+/// Too many requests for contexts wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooManyRequests;
+
+/// Octets of a handle: index, generation, and the run.
+const HANDLE: usize = 16;
+/// Octets that all handles of a run have in common.
+const RUN: usize = 8;
+
+/// A context: shared by all shards, and unchangeable but for its window and its end.
+#[derive(Debug)]
+pub(crate) struct GssContext {
+    pub(crate) handle: [u8; HANDLE],
+    pub(crate) acceptor: AcceptorContext,
+    pub(crate) identity: PrincipalId,
+    pub(crate) principal: Box<str>,
+    pub(crate) unix: Option<UnixUser>,
+    /// End of the ticket, in seconds since 1970.
+    pub(crate) ends: u64,
+    host: ClientHost,
+    /// It was destroyed, or has made room for others.
+    is_over: AtomicBool,
+    /// The latest use: numbers from [`GssContext::note_use`] that grow.
+    used: AtomicU64,
+}
+
+impl GssContext {
+    /// Returns true if it has ended before its ticket.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Relaxed)
+    }
+
+    /// Notes a use at this time, in nanoseconds of the shard's clock.
+    pub(crate) fn note_use(&self, now: u64) {
+        self.used.store(now, Relaxed);
+    }
+}
+
+/// A request for a context.
+#[derive(Debug)]
+pub(crate) struct InitRequest {
+    pub(crate) token: Vec<u8>,
+    pub(crate) from: PeerAddress,
+    pub(crate) call: CallId,
+    pub(crate) peer: PeerId,
+    /// The time of its arrival, in nanoseconds of the shard's clock.
+    pub(crate) came_at: u64,
+    pub(crate) mailbox: Arc<Mailbox>,
+}
+
+/// A request that was carried out.
+#[derive(Debug)]
+pub(crate) struct InitDone {
+    pub(crate) call: CallId,
+    pub(crate) peer: PeerId,
+    pub(crate) results: Result<(Arc<GssContext>, Vec<u8>), RefusedContext>,
+}
+
+/// Requests of one shard that were carried out.
+#[derive(Debug, Default)]
+pub(crate) struct Mailbox(Mutex<Vec<InitDone>>);
+
+impl Mailbox {
+    fn put(&self, done: InitDone) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(done);
+    }
+
+    /// The results so far; while the other thread adds one, none.
+    pub(crate) fn take(&self) -> Vec<InitDone> {
+        self.0.try_lock().map(|mut done| std::mem::take(&mut *done)).unwrap_or_default()
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    limits: ContextLimits,
+    /// Makes handles of an earlier run invalid.
+    run: [u8; RUN],
+    table: Mutex<ContextTable>,
+    queue: Mutex<Queue>,
+    has_work: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    requests: VecDeque<InitRequest>,
+    is_over: bool,
+}
+
+impl Shared {
+    fn lock_table(&self) -> MutexGuard<'_, ContextTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Carries requests out, one after the other.
+    fn serve(&self, mut acceptor: Box<dyn ContextAcceptor>) {
+        while let Some(request) = self.next() {
+            let InitRequest { token, from, call, peer, came_at, mailbox } = request;
+            let results = match acceptor.accept(&token, from) {
+                Ok(accepted) => Ok(self.add(accepted, from, came_at)),
+                Err(refused) => {
+                    self.lock_table().counts.refused += 1;
+                    Err(refused)
+                }
+            };
+            mailbox.put(InitDone { call, peer, results });
+        }
+    }
+
+    fn next(&self) -> Option<InitRequest> {
+        let mut queue = self.lock_queue();
+        loop {
+            if queue.is_over {
+                return None;
+            }
+            if let Some(request) = queue.requests.pop_front() {
+                return Some(request);
+            }
+            queue = self.has_work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn add(
+        &self,
+        accepted: AcceptedContext,
+        from: PeerAddress,
+        now: u64,
+    ) -> (Arc<GssContext>, Vec<u8>) {
+        let AcceptedContext { context: acceptor, token, principal, unix, ends } = accepted;
+        let identity = stag_gss::identity_of(&principal);
+        let mut table = self.lock_table();
+        let host = host_of(from);
+        table.make_room(&self.limits, identity, host);
+        let slot = table.free_slot();
+        let context = Arc::new(GssContext {
+            handle: handle(slot, table.uses_of(slot), self.run),
+            acceptor,
+            identity,
+            principal: principal.into(),
+            unix,
+            ends,
+            host,
+            is_over: AtomicBool::new(false),
+            used: AtomicU64::new(now),
+        });
+        table.put(slot, Arc::clone(&context));
+        (context, token)
+    }
+}
+
+fn handle(slot: usize, uses: u32, run: [u8; RUN]) -> [u8; HANDLE] {
+    let mut handle = [0; HANDLE];
+    let parts = (slot as u32).to_be_bytes().into_iter().chain(uses.to_be_bytes()).chain(run);
+    handle.iter_mut().zip(parts).for_each(|(to, octet)| *to = octet);
+    handle
+}
+
+/// The host that limits count by.
+fn host_of(from: PeerAddress) -> ClientHost {
+    ClientHost::of(from, ClientHost::User(u32::MAX))
+}
+
+#[derive(Debug, Default)]
+struct ContextTable {
+    slots: Vec<ContextSlot>,
+    counts: ContextCounts,
+}
+
+#[derive(Debug, Default)]
+struct ContextSlot {
+    context: Option<Arc<GssContext>>,
+    /// Contexts that it has had: part of the handle.
+    uses: u32,
+}
+
+impl ContextTable {
+    fn forget_all(&mut self) {
+        for slot in &mut self.slots {
+            if let Some(context) = slot.context.take() {
+                context.is_over.store(true, Relaxed);
+            }
+        }
+    }
+
+    fn end(&mut self, context: &GssContext) {
+        context.is_over.store(true, Relaxed);
+        let is_it = |kept: &mut Arc<GssContext>| kept.handle == context.handle;
+        let [a, b, c, d, ..] = context.handle;
+        if let Some(slot) = self.slots.get_mut(u32::from_be_bytes([a, b, c, d]) as usize) {
+            slot.context.take_if(is_it);
+        }
+    }
+
+    /// Ends the contexts that were unused for longest, until one more has a place among all, among
+    /// those of its principal and those of its host.
+    fn make_room(&mut self, limits: &ContextLimits, identity: PrincipalId, host: ClientHost) {
+        // RFC 2203 §5.4 [2203-32]: the context that was unused for longest makes room
+        self.keep_below(limits.each_principal, |context| context.identity == identity);
+        self.keep_below(limits.each_address, |context| context.host == host);
+        self.keep_below(limits.contexts, |_| true);
+    }
+
+    fn keep_below(&mut self, limit: usize, counts: impl Fn(&GssContext) -> bool) {
+        let found = || {
+            let contexts = self.slots.iter().filter_map(|slot| slot.context.as_ref());
+            contexts.filter(|context| counts(context))
+        };
+        if found().count() < limit.max(1) {
+            return;
+        }
+        let oldest = found().min_by_key(|context| context.used.load(Relaxed)).cloned();
+        if let Some(oldest) = oldest {
+            self.counts.displaced += 1;
+            self.end(&oldest);
+        }
+    }
+
+    fn free_slot(&mut self) -> usize {
+        let free = self.slots.iter().position(|slot| slot.context.is_none());
+        free.unwrap_or_else(|| {
+            self.slots.push(ContextSlot::default());
+            self.slots.len() - 1
+        })
+    }
+
+    fn uses_of(&self, slot: usize) -> u32 {
+        self.slots.get(slot).map_or(0, |slot| slot.uses)
+    }
+
+    fn put(&mut self, slot: usize, context: Arc<GssContext>) {
+        let Some(slot) = self.slots.get_mut(slot) else { return };
+        slot.uses = slot.uses.wrapping_add(1);
+        slot.context = Some(context);
+        self.counts.accepted += 1;
     }
 }

@@ -1,7 +1,20 @@
-//! RPCSEC_GSS for the calls of peers (RFC 2203): contexts, protected calls and their replies.
+//! Contexts of RPCSEC_GSS (RFC 2203): the server's table of them, and what a shard keeps of it.
+//! Protected calls and replies are in `protected`.
+//!
+//! | file | what |
+//! |---|---|
+//! | `acceptor.rs` | [`ContextAcceptor`]: set-up, which belongs to the program |
+//! | `arrived.rs` | a call as it arrived |
+//! | `contexts.rs` | [`GssContexts`]: the table, its limits, and the thread of the acceptor |
+//! | `shard.rs` | contexts and protected calls of one shard |
 
 mod acceptor;
+mod arrived;
 mod contexts;
+mod shard;
 
 pub use acceptor::{AcceptedContext, ContextAcceptor, RefusedContext};
-pub use contexts::{ContextLimits, GssContexts};
+pub(crate) use arrived::{ArrivedCall, is_reduced, reduces};
+pub use contexts::{ContextCounts, ContextLimits, GssContexts};
+pub(crate) use contexts::{InitDone, InitRequest};
+pub(crate) use shard::{ProtectedCall, ShardGss};

@@ -14,7 +14,12 @@ use stag_verbs::Provider;
 
 impl<P: Provider, A: App> Shard<P, A> {
     /// Hop 10: sends a reply to the caller.
-    pub(crate) fn answer(&mut self, id: CallId, answer: Answer) {
+    pub(crate) fn answer(&mut self, id: CallId, mut answer: Answer) {
+        let Some(call) = self.core.responder.calls.get(id.0) else { return };
+        if call.state == InboundState::AwaitProtected {
+            let Some(protected) = self.protect(id, answer) else { return };
+            answer = protected;
+        }
         let Some(call) = self.core.responder.calls.get(id.0) else { return };
         debug_assert_eq!(call.state, InboundState::AwaitAnswer, "a call is answered once");
         let (peer, xid, has_lists) = (call.peer, call.xid, call.has_lists);

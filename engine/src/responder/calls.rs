@@ -3,6 +3,7 @@
 use crate::{
     account::SMALL_MAX,
     app::{Answer, App, Call, CallId, Cx, PeerId},
+    gss::{ArrivedCall, is_reduced},
     item::Pulled,
     shard::Shard,
     stage_times::Stage,
@@ -36,6 +37,13 @@ impl<P: Provider, A: App> Shard<P, A> {
         let peer = sender.peer;
         let core = &mut self.core;
         let inline_len = message.len() - payload_at;
+        if core.gss.is_some()
+            && !core.lists.is_empty()
+            && is_reduced(&core.lists, message.get(payload_at..).unwrap_or_default())
+        {
+            // RFC 8166 §8.2.2.3 [8166-70]: nothing of a protected call is reduced
+            return self.refuse_call(peer, qp, header.xid, PeerFault::ReducedProtected);
+        }
         if let (Body::Msg, 1.., Some(room)) = (header.body, inline_len, core.lists.only_write())
             && core.ways.are_short()
             && core.may_answer(peer, long_reply(room.length.into(), core.memory.slot_max()))
@@ -109,7 +117,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// Answers a call by RDMA_ERROR.
-    pub(super) fn refuse_call(&mut self, peer: PeerId, qp: Qp, xid: Xid, fault: PeerFault) {
+    pub(crate) fn refuse_call(&mut self, peer: PeerId, qp: Qp, xid: Xid, fault: PeerFault) {
         self.core.counters.peer_faults.count(fault);
         let Some((_, connection)) = self.core.peers.connection(peer) else { return };
         connection.handle_replied();
@@ -129,7 +137,12 @@ impl<P: Provider, A: App> Shard<P, A> {
     ) {
         let Sender { peer, address: from } = sender;
         self.core.moved += pulled.len();
+        let message = reader.clone();
         match CallHeader::parse(&mut reader) {
+            Ok(header) if self.core.gss.is_some() && header.credential.gss().is_some() => {
+                let arrived = ArrivedCall { message, header, arguments: reader, pulled };
+                return self.hand_over_protected(key, sender, &arrived);
+            }
             Ok(header) => {
                 self.core.stamp_parsed(key, &header, from);
                 let call = Call { id: CallId(key), peer, from, header, arguments: reader, pulled };
@@ -155,7 +168,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.empty_outbox();
     }
 
-    fn answer_refusal(&mut self, key: Key, peer: PeerId, reply: &ReplyHeader<'_>) {
+    pub(crate) fn answer_refusal(&mut self, key: Key, peer: PeerId, reply: &ReplyHeader<'_>) {
         match self.refusal(|writer| reply.emit(writer)) {
             Some(message) => self.answer(CallId(key), Answer { message, item: None }),
             None => self.disconnect(peer),

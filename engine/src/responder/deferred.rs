@@ -156,7 +156,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             self.core.wake_all();
             self.end_slow();
         }
-        let mut progress = false;
+        let mut progress = self.core.inits > 0 && self.answer_inits();
         if std::mem::take(&mut self.core.responder.has_room) || is_due {
             progress |= self.retry_errors() | self.retry_replies();
         }

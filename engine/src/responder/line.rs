@@ -8,6 +8,7 @@
 
 use crate::{
     account::SMALL_MAX,
+    config::HEAD_ROOM,
     core::Core,
     memory::Lane,
     peer_view::PeerId,
@@ -36,6 +37,13 @@ impl Core {
             Some(peer) => self.take_for_peer(peer, len),
             None => self.memory.take(len),
         }
+    }
+
+    /// An empty message, as [`Cx::message`](crate::Cx::message) makes it.
+    pub(crate) fn message_for_app(&self, len: usize) -> Option<Buf> {
+        let mut buf = self.take_for_app(HEAD_ROOM.checked_add(len)?)?;
+        buf.reset(HEAD_ROOM);
+        Some(buf)
     }
 
     /// The same for a peer to write.

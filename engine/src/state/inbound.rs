@@ -65,6 +65,8 @@ pub(crate) enum InboundState {
     AwaitPull,
     /// The app.
     AwaitAnswer,
+    /// The app, whose reply is going to be protected as the call was.
+    AwaitProtected,
     /// Room in the send queue for its reply, which is in [`Responder::replies`](super::Responder).
     AwaitRoom,
 }

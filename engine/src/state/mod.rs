@@ -31,7 +31,7 @@ pub(crate) use peers::Peers;
 pub(crate) use receives::Receives;
 pub(crate) use requester::{Requester, Xids};
 pub(crate) use responder::Responder;
-pub(crate) use turns::{ActivePayer, ClientHost, Payer, TurnAccount, Turns};
+pub(crate) use turns::{ActivePayer, Payer, TurnAccount, Turns};
 pub use turns::{RemoteCaller, TurnHolder};
 pub(crate) use wishes::{Action, Wishes};
 pub(crate) use written::{NextCall, WrittenCall, WrittenRoom};

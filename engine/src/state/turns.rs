@@ -5,36 +5,18 @@ mod remote;
 pub(crate) use remote::Remotes;
 pub use remote::{RemoteCaller, TurnHolder};
 
-use crate::{clock::Meter, peer_view::PeerId};
-use stag_verbs::{PeerAddress, Qp, Time};
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use crate::{
+    clock::Meter,
+    peer_view::{ClientHost, PeerId},
+};
+use stag_verbs::{Qp, Time};
+use std::{sync::Arc, time::Duration};
 
 /// Time after its latest call for which a connection is waited for, if its previous gap was
 /// shorter.
 const GRACE: Duration = Duration::from_micros(200);
 /// Minimum number of passes for which it is waited for: a pass may take longer than the time.
 const GRACE_PASSES: u64 = 4;
-
-/// A client host: the unit of fair shares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ClientHost {
-    Ip(IpAddr),
-    /// A user of this host.
-    User(u32),
-    /// A connection of a simulated fabric is its own host, at this shard or another one.
-    Peer(PeerId),
-    Remote(u16, PeerId),
-}
-
-impl ClientHost {
-    pub(crate) fn of(address: PeerAddress, simulated: Self) -> Self {
-        match address {
-            PeerAddress::Ip(at) => Self::Ip(at.ip().to_canonical()),
-            PeerAddress::Process { uid, .. } => Self::User(uid),
-            PeerAddress::Simulated => simulated,
-        }
-    }
-}
 
 /// The account that a call is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,10 @@
 //! The accounts of a shard: of its connections, and of hosts of other shards.
 
 use super::COST_MAX;
-use crate::state::{ActivePayer, ClientHost, Payer, Peers, TurnAccount, Turns};
+use crate::{
+    peer_view::ClientHost,
+    state::{ActivePayer, Payer, Peers, TurnAccount, Turns},
+};
 use stag_verbs::Time;
 
 impl Turns {

@@ -50,6 +50,9 @@ pub enum PeerFault {
     PositionOutside(u32),
     /// The chunks of a call hold more than our limit (RFC 8166 §3.4.4).
     TooLong,
+    /// A call with integrity or privacy of RPCSEC_GSS has chunks for arguments or results (RFC 8166
+    /// §8.2.2.3).
+    ReducedProtected,
     /// A reply at a side that made no call.
     UnexpectedReply,
     /// A call at a side that does not serve this direction (RFC 8167 §5).
@@ -138,6 +141,9 @@ impl fmt::Display for PeerFault {
             Self::NoPayload => "the message carries no RPC message",
             Self::PayloadTwice => "the RPC message came both inline and in a chunk",
             Self::TooLong => "the chunks of the call hold more than we take",
+            Self::ReducedProtected => {
+                "the call protects its arguments and results, and would have them in chunks"
+            }
             Self::UnexpectedReply => "a reply came to a side that made no call",
             Self::UnexpectedCall => "a call came to a side that does not serve its direction",
             Self::ReverseChunks => "a reverse-direction call carries chunks",

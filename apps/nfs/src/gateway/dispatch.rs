@@ -98,7 +98,6 @@ pub(super) fn route(
         // RFC 5531 §12.1 [5531-25]: procedure 0 takes and gives nothing, for anybody
         Credential::None | Credential::Sys(_) | Credential::Proven(_) => Ok(target),
         // Control messages of RPCSEC_GSS come with procedure 0 (RFC 2203 §5.2.3.1).
-        // RFC 8166 §8.2.2.3 [8166-70]: an RPCSEC_GSS call is refused: nothing of it is reduced
         // RFC 5531 §9 [5531-20]: a flavor that is not accepted gets AUTH_TOOWEAK
         _ => Err(header.deny(Denied::AuthError(AuthStatus::TOO_WEAK))),
     }

@@ -1,6 +1,7 @@
 //! Accounts of hosts whose calls arrived at other shards and are executed here.
 
-use super::{ClientHost, TurnAccount};
+use super::TurnAccount;
+use crate::peer_view::ClientHost;
 use crate::peer_view::PeerId;
 use stag_verbs::PeerAddress;
 

@@ -1,0 +1,127 @@
+//! Contexts and protected calls of one shard.
+
+use super::contexts::{GssContext, GssContexts, Mailbox, random_numbers};
+use rand::{Rng as _, rngs::StdRng};
+use stag_gss::{CONFOUNDER, VerifiedCall};
+use stag_pools::table::Key;
+use stag_verbs::Time;
+use std::{
+    fmt, io,
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// A context that this shard knows.
+#[derive(Debug)]
+pub(crate) struct KnownContext {
+    pub(crate) context: Arc<GssContext>,
+    /// End of its ticket, by the shard's clock.
+    ends_at: Time,
+}
+
+impl KnownContext {
+    /// Returns true if its ticket has ended.
+    pub(crate) fn is_expired(&self, now: Time) -> bool {
+        now >= self.ends_at
+    }
+}
+
+/// A call of a context that the app has, or that its reply is made for.
+#[derive(Clone, Debug)]
+pub(crate) struct ProtectedCall {
+    pub(crate) known: Rc<KnownContext>,
+    pub(crate) call: VerifiedCall,
+    /// Its results are protected by its service.
+    pub(crate) has_body: bool,
+}
+
+impl ProtectedCall {
+    /// The same for a call whose results are not protected, whatever its service.
+    pub(crate) fn without_body(self) -> Self {
+        Self { has_body: false, ..self }
+    }
+}
+
+/// Contexts and protected calls of one shard.
+pub(crate) struct ShardGss {
+    pub(crate) contexts: Arc<GssContexts>,
+    pub(crate) mailbox: Arc<Mailbox>,
+    /// Requests of this shard that wait for the acceptor.
+    pub(crate) asked: usize,
+    /// By index in the handle.
+    known: Vec<Option<Rc<KnownContext>>>,
+    /// By the place of the call in the table of calls.
+    calls: Box<[Option<ProtectedCall>]>,
+    random: StdRng,
+}
+
+impl ShardGss {
+    /// For a shard with so many places for calls.
+    pub(crate) fn new(contexts: Arc<GssContexts>, calls: usize) -> io::Result<Self> {
+        Ok(Self {
+            contexts,
+            mailbox: Arc::default(),
+            asked: 0,
+            known: Vec::new(),
+            calls: (0..calls).map(|_| None).collect(),
+            random: random_numbers()?,
+        })
+    }
+
+    /// The context of a handle. None if it was not issued in this run, or has ended.
+    pub(crate) fn find(&mut self, handle: &[u8], now: Time) -> Option<Rc<KnownContext>> {
+        let index = self.contexts.index_of(handle)?;
+        if let Some(Some(known)) = self.known.get(index)
+            && known.context.handle == *handle
+        {
+            if !known.context.is_over() {
+                return Some(Rc::clone(known));
+            }
+            if let Some(place) = self.known.get_mut(index) {
+                *place = None;
+            }
+            return None;
+        }
+        let context = self.contexts.find(handle)?;
+        // Not above the limit of contexts, as there is one.
+        if index >= self.known.len() {
+            self.known.resize_with(index + 1, || None);
+        }
+        let ends_at = now + left_until(context.ends);
+        let known = Rc::new(KnownContext { context, ends_at });
+        *self.known.get_mut(index)? = Some(Rc::clone(&known));
+        Some(known)
+    }
+
+    /// Keeps a call until its reply is made.
+    pub(crate) fn keep(&mut self, key: Key, call: ProtectedCall) {
+        if let Some(place) = self.calls.get_mut(key.index()) {
+            *place = Some(call);
+        }
+    }
+
+    /// The call that a reply is made for.
+    pub(crate) fn take(&mut self, key: Key) -> Option<ProtectedCall> {
+        self.calls.get_mut(key.index())?.take()
+    }
+
+    /// A confounder, which is used once.
+    pub(crate) fn confounder(&mut self) -> [u8; CONFOUNDER] {
+        let mut octets = [0; CONFOUNDER];
+        self.random.fill_bytes(&mut octets);
+        octets
+    }
+}
+
+impl fmt::Debug for ShardGss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShardGss").field("asked", &self.asked).finish_non_exhaustive()
+    }
+}
+
+/// The time until a number of seconds since 1970.
+fn left_until(ends: u64) -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Duration::from_secs(ends).saturating_sub(now)
+}

@@ -1,0 +1,128 @@
+//! Requests for contexts, and the end of contexts (RFC 2203 §5.2, §5.4).
+
+use super::calls::Unserved;
+use crate::{
+    app::{Answer, App, CallId, Cx},
+    gss::{ArrivedCall, InitDone, InitRequest},
+    shard::Shard,
+    state::{Sender, inbound::InboundState},
+};
+use stag_gss::WINDOW;
+use stag_pools::{Buf, table::Key};
+use stag_protocol::{
+    rpc::{
+        Accepted, Auth, Outcome, ReplyHeader,
+        gss::{GssData, InitArguments, InitResults, MajorStatus},
+    },
+    xdr::{Codec as _, Writer, padded},
+};
+use stag_verbs::Provider;
+
+/// Octets of the reply to a request for a context, without its token: header, verifier, handle and
+/// numbers.
+const INIT_LEN: usize = 160;
+
+impl<P: Provider, A: App> Shard<P, A> {
+    /// Hands a request for a context to the acceptor. The reply follows when that has judged it.
+    pub(super) fn begin_init(&mut self, key: Key, sender: Sender, arrived: &ArrivedCall<'_>) {
+        self.core.watch.forget(key);
+        let Ok(InitArguments { token }) = arrived.arguments.clone().whole() else {
+            let reply = arrived.header.reply(Accepted::GarbageArgs);
+            return self.answer_refusal(key, sender.peer, &reply);
+        };
+        let Some(gss) = &mut self.core.gss else { return };
+        let request = InitRequest {
+            token: token.to_vec(),
+            from: sender.address,
+            call: CallId(key),
+            peer: sender.peer,
+            came_at: self.core.now.0,
+            mailbox: std::sync::Arc::clone(&gss.mailbox),
+        };
+        if gss.contexts.ask(request).is_err() {
+            // No answer, so that the client tries again: after an error it would give up.
+            return self.disconnect(sender.peer);
+        }
+        self.core.inits += 1;
+    }
+
+    /// Answers requests for contexts that the acceptor has judged. Returns true if there were any.
+    pub(crate) fn answer_inits(&mut self) -> bool {
+        let Some(gss) = &self.core.gss else { return false };
+        let done = gss.mailbox.take();
+        let has_any = !done.is_empty();
+        for InitDone { call, peer, results } in done {
+            self.core.inits = self.core.inits.saturating_sub(1);
+            let Some(xid) = self.core.responder.calls.get(call.0).map(|entry| entry.xid) else {
+                continue;
+            };
+            let message = match &results {
+                Ok((context, token)) => {
+                    self.core.counters.stats.gss.contexts += 1;
+                    let mic = context.acceptor.sign_window(0);
+                    let handle = &context.handle;
+                    let results = InitResults {
+                        handle,
+                        major: MajorStatus::COMPLETE,
+                        minor: 0,
+                        window: WINDOW,
+                        token,
+                    };
+                    self.init_reply(xid, Auth::gss(&mic), &results)
+                }
+                // RFC 2203 §5.2.3.2 [2203-12]: a request is refused by its results
+                Err(refused) => {
+                    self.core.counters.stats.gss.refused += 1;
+                    let results = InitResults::failed(refused.major, refused.minor, &refused.token);
+                    self.init_reply(xid, Auth::NONE, &results)
+                }
+            };
+            match message {
+                Some(message) => self.answer(call, Answer { message, item: None }),
+                None => self.disconnect(peer),
+            }
+        }
+        has_any
+    }
+
+    fn init_reply(
+        &mut self,
+        xid: stag_protocol::rpc::Xid,
+        verifier: Auth<'_>,
+        results: &InitResults<'_>,
+    ) -> Option<Buf> {
+        let len = INIT_LEN.checked_add(padded(results.token.len()))?;
+        let mut message = Cx::new(&mut self.core, &mut self.provider).message(len)?;
+        let mut writer = Writer::new(message.spare_mut());
+        let outcome = Outcome::Accepted { verifier, status: Accepted::Success };
+        ReplyHeader { xid, outcome }.emit(&mut writer).ok()?;
+        results.emit(&mut writer).ok()?;
+        let len = writer.len();
+        message.extend(len);
+        Some(message)
+    }
+
+    /// Ends a context at the wish of its client. It has neither arguments nor results under
+    /// protection, whatever its service.
+    pub(super) fn serve_destroy(
+        &mut self,
+        key: Key,
+        arrived: &ArrivedCall<'_>,
+        data: &GssData<'_>,
+    ) -> Result<(), Unserved> {
+        let protected = self.verify(arrived, data)?;
+        let Some(peer) = self.core.responder.calls.get(key).map(|call| call.peer) else {
+            return Ok(());
+        };
+        self.core.watch.forget(key);
+        if let Some(gss) = &mut self.core.gss {
+            gss.contexts.end(&protected.known.context);
+            gss.keep(key, protected.without_body());
+        }
+        if let Some(call) = self.core.responder.calls.get_mut(key) {
+            call.state = InboundState::AwaitProtected;
+        }
+        self.answer_refusal(key, peer, &arrived.header.reply(Accepted::Success));
+        Ok(())
+    }
+}
