@@ -1,6 +1,6 @@
 //! The NFS gateway: one app for each shard ([`gateway`]) that answers MOUNT version 3, NFS version
 //! 3 (`v3`), 4.1 and 4.2 ([`v4`]) from a store of `stag-nfs-store`, and what a server around it
-//! needs ([`serve`]). The state of version 4's clients is `stag-nfs4-state`'s.
+//! needs ([`serve`], [`kerberos`]). The state of version 4's clients is `stag-nfs4-state`'s.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::result_large_err,
@@ -9,6 +9,7 @@
 
 mod data_counts;
 pub mod gateway;
+pub mod kerberos;
 mod mount;
 mod pending;
 pub mod records;

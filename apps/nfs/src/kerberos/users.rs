@@ -1,0 +1,279 @@
+//! The user of this host that a Kerberos principal acts as: by the map file, else by the local name
+//! of krb5.conf (`auth_to_local`) and this host's name service.
+
+use super::user_map::UserMap;
+use stag_nfs_store::exports::host_users::{self, NamedUser};
+use stag_protocol::rpc::{Gids, UnixUser};
+use std::{
+    collections::HashMap,
+    fmt, io,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// Time for which an answer of the name service is used.
+const ANSWER_AGE_MAX: Duration = Duration::from_secs(600);
+/// Answers that are kept; beyond that, all are dropped.
+const ANSWERS_MAX: usize = 4_096;
+
+/// A query to a name service: the user of a name; none for an unknown one.
+pub(super) type UserQuery = dyn Fn(&str) -> io::Result<Option<NamedUser>> + Send + Sync;
+
+/// Users of principals. The acceptor asks it, and a reload changes it.
+pub struct KerberosUsers {
+    query: Box<UserQuery>,
+    state: Mutex<UsersState>,
+}
+
+#[derive(Debug, Default)]
+struct UsersState {
+    map: UserMap,
+    /// Answers of the name service by local name, with their times.
+    answers: HashMap<String, (Instant, Option<UnixUser>)>,
+}
+
+/// The user of a principal, or the reason for which it has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PrincipalUser {
+    /// A user.
+    User(UnixUser),
+    /// It is a service or a host, as in `nfs/host@REALM`, and the map does not have it.
+    Service,
+    /// krb5.conf gives it no local name: usually, its realm is not the default one.
+    NoLocalName,
+    /// This host has no user of its local name.
+    Unknown,
+    /// Its local name is root's, which only the map grants.
+    Root,
+}
+
+impl PrincipalUser {
+    /// The user, if there is one.
+    pub(super) const fn unix(self) -> Option<UnixUser> {
+        match self {
+            Self::User(user) => Some(user),
+            _ => None,
+        }
+    }
+
+    /// The reason for which it has none, if an operator may want to change that.
+    pub(super) const fn reason(self) -> Option<&'static str> {
+        match self {
+            Self::User(_) | Self::Service => None,
+            Self::NoLocalName => Some("krb5.conf gives it no local name (auth_to_local)"),
+            Self::Unknown => Some("this host has no user of its local name"),
+            Self::Root => Some("its local name is root's, which only the map grants"),
+        }
+    }
+}
+
+impl KerberosUsers {
+    /// Users by this map and by the name service of this host.
+    #[must_use]
+    pub fn new(map: UserMap) -> Self {
+        Self::asking(map, Box::new(host_users::by_name))
+    }
+
+    /// The same with another name service.
+    pub(super) fn asking(map: UserMap, query: Box<UserQuery>) -> Self {
+        Self { query, state: Mutex::new(UsersState { map, ..UsersState::default() }) }
+    }
+
+    /// Takes the map that `other` has, and asks the name service again. Returns true if the map
+    /// differs, so that contexts may have other users than before.
+    pub fn follow(&self, other: &Self) -> bool {
+        let map = other.state().map.clone();
+        let mut state = self.state();
+        state.answers.clear();
+        let has_changed = state.map != map;
+        state.map = map;
+        has_changed
+    }
+
+    /// The number of principals in the map.
+    #[must_use]
+    pub fn mapped(&self) -> usize {
+        self.state().map.len()
+    }
+
+    /// The user of `principal`, which krb5.conf gives the name `local`.
+    ///
+    /// # Errors
+    /// The name service failed.
+    pub(super) fn of(
+        &self,
+        principal: &str,
+        local: Option<&str>,
+        now: Instant,
+    ) -> io::Result<PrincipalUser> {
+        if let Some(user) = self.state().map.user(principal) {
+            return Ok(PrincipalUser::User(user));
+        }
+        if is_service(principal) {
+            return Ok(PrincipalUser::Service);
+        }
+        let Some(local) = local else { return Ok(PrincipalUser::NoLocalName) };
+        Ok(match self.host_user(local, now)? {
+            None => PrincipalUser::Unknown,
+            Some(UnixUser { uid: 0, .. }) => PrincipalUser::Root,
+            Some(user) => PrincipalUser::User(user),
+        })
+    }
+
+    /// The user of a local name, by an answer of the last ten minutes or a new one.
+    fn host_user(&self, local: &str, now: Instant) -> io::Result<Option<UnixUser>> {
+        let known = self.state().answers.get(local).copied();
+        if let Some((at, user)) = known
+            && now.saturating_duration_since(at) < ANSWER_AGE_MAX
+        {
+            return Ok(user);
+        }
+        // A reload does not wait for the name service.
+        let user = (self.query)(local)?.map(|user| unix_user(&user));
+        let mut state = self.state();
+        if state.answers.len() >= ANSWERS_MAX {
+            state.answers.clear();
+        }
+        state.answers.insert(local.to_owned(), (now, user));
+        Ok(user)
+    }
+
+    fn state(&self) -> MutexGuard<'_, UsersState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for KerberosUsers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KerberosUsers").field("mapped", &self.mapped()).finish_non_exhaustive()
+    }
+}
+
+/// True for a name of several components. A slash inside a component is escaped.
+fn is_service(principal: &str) -> bool {
+    let mut is_escaped = false;
+    principal.chars().any(|c| {
+        let separates = c == '/' && !is_escaped;
+        is_escaped = c == '\\' && !is_escaped;
+        separates
+    })
+}
+
+/// A user of this host with the first 16 of its other groups.
+fn unix_user(user: &NamedUser) -> UnixUser {
+    let others = user.groups.iter().copied().filter(|group| *group != user.gid);
+    let others: Vec<_> = others.take(Gids::MAX).collect();
+    let gids = Gids::new(&others).expect("16 at most were taken");
+    UnixUser { uid: user.uid, gid: user.gid, gids }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    };
+
+    /// Users whose name service knows alice, root and, as another name of that one, toor.
+    fn users(map: UserMap) -> (KerberosUsers, Arc<AtomicU32>) {
+        let asked = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&asked);
+        let query = move |name: &str| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let user = |uid, gid| NamedUser { uid, gid, groups: (90..120).collect() };
+            match name {
+                "alice" => Ok(Some(user(1000, 100))),
+                "root" | "toor" => Ok(Some(user(0, 0))),
+                "slow" => Err(io::ErrorKind::TimedOut.into()),
+                _ => Ok(None),
+            }
+        };
+        (KerberosUsers::asking(map, Box::new(query)), asked)
+    }
+
+    fn map(text: &str) -> UserMap {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("map");
+        std::fs::write(&path, text).unwrap();
+        UserMap::read(&path).unwrap()
+    }
+
+    #[test]
+    fn the_map_comes_first_and_then_the_local_name() {
+        let (users, _) = users(map("alice@A = 5:6\nroot/admin@A = 0:0\nnfs/c@A = 7:8"));
+        let now = Instant::now();
+        let of = |principal: &str, local| users.of(principal, local, now).unwrap();
+        let unix = |user: PrincipalUser| user.unix().map(|user| (user.uid, user.gid));
+        assert_eq!(unix(of("alice@A", Some("alice"))), Some((5, 6)));
+        assert_eq!(unix(of("alice@B", Some("alice"))), Some((1000, 100)));
+        assert_eq!(unix(of("nfs/c@A", None)), Some((7, 8)));
+        assert_eq!(unix(of("root/admin@A", None)), Some((0, 0)), "the map may grant root");
+        let none = [
+            ("nfs/d@A", Some("alice"), PrincipalUser::Service),
+            ("host/d@A", None, PrincipalUser::Service),
+            ("eve@C", None, PrincipalUser::NoLocalName),
+            ("eve@A", Some("eve"), PrincipalUser::Unknown),
+            ("root@A", Some("root"), PrincipalUser::Root),
+            ("ann@A", Some("toor"), PrincipalUser::Root),
+        ];
+        for (principal, local, why) in none {
+            assert_eq!(of(principal, local), why, "{principal}");
+            assert_eq!(why.unix(), None);
+        }
+    }
+
+    #[test]
+    fn the_primary_group_is_not_repeated_and_16_others_are_taken() {
+        let (users, _) = users(UserMap::default());
+        let alice = users.of("alice@A", Some("alice"), Instant::now()).unwrap().unix().unwrap();
+        let expected: Vec<u32> = (90..100).chain(101..107).collect();
+        assert_eq!(alice.gids.list(), expected);
+    }
+
+    #[test]
+    fn answers_are_used_for_ten_minutes_and_failures_are_not() {
+        let (users, asked) = users(UserMap::default());
+        let start = Instant::now();
+        for (local, seconds, count) in [
+            ("alice", 0, 1),
+            ("alice", 599, 1),
+            ("eve", 599, 2),
+            ("eve", 600, 2),
+            ("alice", 600, 3),
+        ] {
+            let now = start + Duration::from_secs(seconds);
+            users.of("x@A", Some(local), now).unwrap();
+            assert_eq!(asked.load(Ordering::Relaxed), count, "{local} after {seconds} s");
+        }
+        for count in 4..6 {
+            users.of("x@A", Some("slow"), start).unwrap_err();
+            assert_eq!(asked.load(Ordering::Relaxed), count);
+        }
+        for number in 0..=ANSWERS_MAX {
+            users.of("x@A", Some(&number.to_string()), start).unwrap();
+        }
+        assert!(users.state().answers.len() <= ANSWERS_MAX);
+    }
+
+    #[test]
+    fn a_reload_takes_the_other_map_and_asks_again() {
+        let (users, asked) = users(map("alice@A = 5:6"));
+        let now = Instant::now();
+        let uid = |principal| users.of(principal, Some("alice"), now).unwrap().unix().unwrap().uid;
+        assert_eq!((uid("alice@A"), uid("x@A")), (5, 1000));
+        assert!(!users.follow(&KerberosUsers::new(map("alice@A = 5:6 # the same"))));
+        assert_eq!((uid("x@A"), asked.load(Ordering::Relaxed)), (1000, 2));
+        assert!(users.follow(&KerberosUsers::new(map("alice@A = 7:6"))));
+        assert_eq!((uid("alice@A"), users.mapped()), (7, 1));
+    }
+
+    #[test]
+    fn a_name_of_several_components_is_a_service() {
+        for (principal, expected) in
+            [("a@A", false), ("a/b@A", true), ("a\\/b@A", false), ("a\\\\/b@A", true)]
+        {
+            assert_eq!(is_service(principal), expected, "{principal}");
+        }
+    }
+}
