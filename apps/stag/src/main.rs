@@ -22,6 +22,7 @@ mod demo;
 mod descriptors;
 mod echo;
 mod guide;
+mod kerberos;
 mod man;
 mod one_shard;
 mod probe;

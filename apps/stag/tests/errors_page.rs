@@ -192,6 +192,7 @@ fn every_notice_of_a_start_is_explained() {
         ("apps/stag/src/serve/plan/exports.rs", "fn overlap("),
         ("apps/stag/src/descriptors.rs", "pub fn notice("),
         ("apps/stag/src/tls.rs", "pub fn sentence("),
+        ("apps/stag/src/serve/plan/kerberos.rs", "pub fn notices("),
     ] {
         found.extend(sentences(path, function));
     }

@@ -28,6 +28,7 @@ mod forged;
 mod fuse;
 mod hostile;
 mod jobs;
+mod kerberos;
 mod letting_go;
 mod log;
 mod memory;

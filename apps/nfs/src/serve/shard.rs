@@ -9,7 +9,7 @@ use crate::{
 use rustix::rand::{GetRandomFlags, getrandom};
 use stag_engine::{
     Admission, Config, Over, RestListener, Sampling, Shard, Spin, WatchedProgram, clock::Clock,
-    control::Control, stats::Snapshot, tls::ServerTls,
+    control::Control, gss::GssContexts, stats::Snapshot, tls::ServerTls,
 };
 use stag_fabrics::{Fabric, FabricGroup, FabricVisitor, Settings};
 use stag_nfs_os::steer::{place_of, steer_by_source};
@@ -93,6 +93,8 @@ pub struct ServeShard {
     pub passed: PassedListeners,
     /// TLS of calls over TCP (RFC 9289).
     pub tls: Option<Arc<ServerTls>>,
+    /// Contexts of Kerberos (RFC 2203), which all shards share.
+    pub gss: Option<Arc<GssContexts>>,
     /// Shards that listen at the same addresses, this one included.
     pub places: usize,
     /// Number of shards that listen there, if the caller's address selects the shard.
@@ -246,6 +248,7 @@ impl ServeShard {
         (config.peers, config.streams) = (self.connections(), self.share.streams.max(1));
         config.first_call_within = Some(FIRST_CALL_WITHIN);
         config.serve_tls = self.tls.clone();
+        config.gss = self.gss.clone();
         config.rest = self.rest.clone();
         config.meter = Some(Arc::new(self.clock));
         config.steering = self.steered.map(steering);

@@ -162,7 +162,12 @@ pub(super) fn name_of(flag: &Arg) -> String {
 }
 
 /// Keys of flags whose name the table contains already.
-const KEYS: [(&str, &str); 2] = [("log", "level"), ("log-format", "format")];
+const KEYS: [(&str, &str); 4] = [
+    ("log", "level"),
+    ("log-format", "format"),
+    ("kerberos-principal", "principal"),
+    ("kerberos-map", "map"),
+];
 
 /// The key of a flag in its table.
 pub fn key_of(flag: &Arg) -> String {

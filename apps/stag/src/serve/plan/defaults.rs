@@ -1,6 +1,7 @@
 //! Computed defaults: they follow from other settings, from the environment, and from this host.
 
 use super::{
+    kerberos::REPLAY_CACHE,
     limits::{self, wanted},
     listen::tcp_beside,
     options::ServeOptions,
@@ -71,6 +72,12 @@ fn of_places(options: &ServeOptions, first: Option<SocketAddr>) -> Vec<ComputedD
         all.push(ComputedDefault::new("mode", "auto"));
     }
     let state_dir = state_dir.and_then(|directory| std::path::absolute(directory).ok());
+    if options.kerberos.keytab.is_some()
+        && let Some(directory) = &state_dir
+    {
+        let cache = directory.join(REPLAY_CACHE);
+        all.push(ComputedDefault::new("replay-cache", cache.display()));
+    }
     let control = options.observe.monitors(state_dir.as_deref()).control_path().ok().flatten();
     let control = control.as_deref().map_or(Path::new("none"), |path| path);
     all.push(ComputedDefault::new("control", control.display()));

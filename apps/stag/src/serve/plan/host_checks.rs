@@ -35,6 +35,9 @@ pub fn check(arguments: &ServeOptions, plan: &mut Plan, purpose: PlanPurpose) ->
     if purpose != PlanPurpose::Check {
         return Ok(());
     }
+    if let Some(kerberos) = &plan.kerberos {
+        kerberos.acceptor()?;
+    }
     let acts_as = match &plan.store {
         StorePlan::Files { callers, .. } => {
             let are_themselves = callers.act_as_themselves();

@@ -44,7 +44,9 @@ pub fn check_parts(
     const NO_IP: &str = "without a listener of an IP network: leave it out";
     const NO_TCP: &str = "without a listener of TCP: give one with --tcp IP:PORT, or leave it out";
     const SILENT: &str = "with --private-data no, which tells no client: leave one of them out";
+    const NO_KEYS: &str = "without the keys of Kerberos: give --keytab FILE, or leave it out";
     const NO_FOUR: &str = "without version 4: leave --nfs 3 out, or this";
+    let has_no_keys = arguments.kerberos.keytab.is_none();
     let has_four = arguments.nfs.contains(&4);
     let parts = [
         ("helpers", served.is_memory, MEMORY),
@@ -58,6 +60,9 @@ pub fn check_parts(
         ("rpcbind", !served.has_ip, NO_IP),
         ("lease", !has_four, NO_FOUR),
         ("inline", !arguments.private_data, SILENT),
+        ("kerberos-principal", has_no_keys, NO_KEYS),
+        ("kerberos-map", has_no_keys, NO_KEYS),
+        ("replay-cache", has_no_keys, NO_KEYS),
     ];
     let is_given = |flag: &str| origins.of_flag(flag) != ValueOrigin::Default;
     match parts.into_iter().find(|(flag, is_missing, _)| *is_missing && is_given(flag)) {

@@ -7,6 +7,7 @@ pub mod client_rules;
 pub mod defaults;
 pub mod exports;
 pub mod host_checks;
+mod kerberos;
 pub mod limits;
 mod listen;
 pub mod meaningless;
@@ -22,6 +23,7 @@ pub mod shards;
 pub mod state_dir;
 mod store;
 
+pub use kerberos::KerberosPlan;
 pub use store::StorePlan;
 
 use crate::{Error, admission::Clients, descriptors::Share, settings::Merged};
@@ -60,6 +62,8 @@ pub struct Plan {
     pub tcp: Option<SocketAddr>,
     /// TLS of calls over TCP.
     pub tls: Option<Arc<ServerTls>>,
+    /// Kerberos of its clients.
+    pub kerberos: Option<KerberosPlan>,
     pub clients: Clients,
     /// Sockets of a service manager, each at one of the addresses.
     pub passed: PassedListeners,
@@ -138,12 +142,7 @@ impl Plan {
     /// The directory for persistent state and the control socket; a store in memory has one for the
     /// socket alone, if it was named.
     pub fn state_dir(&self) -> Option<&Path> {
-        match &self.store {
-            StorePlan::Files { state_dir, .. } | StorePlan::Ceph { state_dir, .. } => {
-                Some(state_dir)
-            }
-            StorePlan::Memory { state_dir, .. } => state_dir.as_deref(),
-        }
+        self.store.state_dir()
     }
 
     /// True if any caller acts as a user of its own choice.

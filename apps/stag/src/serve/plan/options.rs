@@ -3,6 +3,7 @@
 use super::observe_options::ObserveOptions;
 use crate::{
     args::{cidr, versions},
+    kerberos::ServeKerberosOptions,
     tls::ServeTlsOptions,
 };
 use clap::{Args, ValueEnum};
@@ -148,6 +149,8 @@ pub struct ServeOptions {
     pub stats: Option<PathBuf>,
     #[command(flatten)]
     pub tls: ServeTlsOptions,
+    #[command(flatten)]
+    pub kerberos: ServeKerberosOptions,
     #[command(flatten)]
     pub observe: ObserveOptions,
     /// Sizes of each core, and what all cores share.

@@ -2,7 +2,7 @@
 //! several mistakes is reported.
 
 use super::{
-    Plan, PlanPurpose, StorePlan,
+    KerberosPlan, Plan, PlanPurpose, StorePlan,
     checks::{check_cores, check_memory, check_sharing, unreachable},
     client_rules::{self, Reach},
     exports, limits,
@@ -35,6 +35,7 @@ pub struct PlanParts {
     memory: String,
     share: Share,
     nfs: NfsPlan,
+    kerberos: Option<KerberosPlan>,
     notices: Vec<String>,
 }
 
@@ -53,26 +54,40 @@ impl PlanParts {
         let setting_of_users = setting_of_users(settings, &content)?;
         let reach = reach(&listen, &content);
         let store = StorePlan::checked(arguments, &content, reach, purpose)?;
+        let kerberos = KerberosPlan::checked(arguments, &store)?;
         let memory = memory(arguments, &listen, &content, &sizes)?;
         let (share, shortage) = share(arguments, &listen, &sizes, &store)?;
         let nfs = NfsPlan::new(arguments, &content.exports, &settings.origins, &store)?;
         let mut notices: Vec<_> = shortage.into_iter().collect();
         notices.extend(listen.tls.as_deref().map(tls::sentence));
+        let of_kerberos = kerberos.as_ref().map(|it| it.notices(arguments, &listen));
+        notices.extend(of_kerberos.unwrap_or_default());
         notices.extend(exports::overlaps(&content.exports));
         notices.extend(client_rules::notice(arguments, reach, &store));
         notices.extend(unreachable(&listen.addresses, &listen.networks));
         notices.extend(nfs.notice(&store));
-        Ok(Self { listen, content, sizes, setting_of_users, store, memory, share, nfs, notices })
+        Ok(Self {
+            listen,
+            content,
+            sizes,
+            setting_of_users,
+            store,
+            memory,
+            share,
+            nfs,
+            kerberos,
+            notices,
+        })
     }
 
     /// The plan of these parts.
     pub fn plan(self, arguments: &ServeOptions) -> Plan {
         let clients = self.clients(arguments);
-        let Self { listen, content, sizes, setting_of_users, store, memory, share, nfs, notices } =
-            self;
+        let Self { listen, content, sizes, setting_of_users, .. } = self;
         Plan {
             exports: content.exports,
-            store,
+            store: self.store,
+            kerberos: self.kerberos,
             fabrics: listen.fabrics,
             shm_allow: arguments.shm_allow.clone(),
             link: arguments.link.settings(),
@@ -87,15 +102,15 @@ impl PlanParts {
             sizes,
             private_data: arguments.private_data,
             versions: arguments.rdma_version,
-            nfs,
+            nfs: self.nfs,
             sample: arguments.sample,
             tells_stages: arguments.stages,
             stats: arguments.stats.clone(),
             rpcbind: arguments.rpcbind,
             ready_file: arguments.ready_file.clone(),
-            share,
-            memory,
-            notices,
+            share: self.share,
+            memory: self.memory,
+            notices: self.notices,
         }
     }
 

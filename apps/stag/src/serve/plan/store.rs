@@ -16,7 +16,7 @@ use stag_nfs_store::{
     files::{Callers, SlowExports, WaitingConfig},
     memory,
 };
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Kind of store that serves the files.
 #[derive(Clone, Debug)]
@@ -77,6 +77,14 @@ impl ContentPlan {
 }
 
 impl StorePlan {
+    /// The state directory; a store in memory has one only if it was named.
+    pub fn state_dir(&self) -> Option<&Path> {
+        match self {
+            Self::Files { state_dir, .. } | Self::Ceph { state_dir, .. } => Some(state_dir),
+            Self::Memory { state_dir, .. } => state_dir.as_deref(),
+        }
+    }
+
     /// Plans the store of `content`, for callers within `reach`.
     ///
     /// # Errors

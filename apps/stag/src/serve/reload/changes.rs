@@ -15,6 +15,8 @@ pub struct Changes {
     pub clients: bool,
     /// True if the files of TLS were read again, for sessions that begin from then on.
     pub tls: bool,
+    /// True if principals of Kerberos may have other users than before: their contexts have ended.
+    pub principals: bool,
     /// Times that shards are to keep to from here on, if they differ.
     pub times: Option<ShardTimes>,
 }
@@ -49,6 +51,7 @@ impl Changes {
             "changed": changed,
             "clients_changed": self.clients,
             "tls_files_read": self.tls,
+            "principals_changed": self.principals,
             "times_changed": self.times.is_some(),
         })
     }
@@ -68,6 +71,9 @@ impl fmt::Display for Changes {
         }
         if self.tls {
             parts.push("certificates of TLS as they are now".to_owned());
+        }
+        if self.principals {
+            parts.push("principals of Kerberos as the map has them".to_owned());
         }
         if self.times.is_some() {
             parts.push("drain and spin as they are there".to_owned());

@@ -14,6 +14,9 @@ pub fn fixed(plan: &Plan, options: &ServeOptions) -> Vec<(&'static str, String)>
             format!("{:?}", plan.tls.as_ref().map(|tls| tls.asks_for_certificates())),
         ),
         ("tls-records", format!("{:?}", plan.tls.as_ref().map(|tls| tls.kernel().is_some()))),
+        ("keytab", format!("{:?}", plan.kerberos.as_ref().map(|it| &it.keytab))),
+        ("kerberos-principal", format!("{:?}", plan.kerberos.as_ref().map(|it| &it.served))),
+        ("replay-cache", format!("{:?}", plan.kerberos.as_ref().map(|it| &it.replay_cache))),
         ("steer", format!("{:?}", plan.steer)),
         (
             "confine, with which exports stay as they are,",

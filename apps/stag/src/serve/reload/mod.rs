@@ -6,7 +6,7 @@ mod fixed;
 
 use super::{
     plan::{
-        Plan, PlanPurpose,
+        KerberosPlan, Plan, PlanPurpose,
         client_rules::distrust,
         exports::{Exported, overlaps},
         options::ServeOptions,
@@ -101,6 +101,8 @@ pub struct Reloader {
     clients: String,
     /// TLS on TCP, which shards share.
     tls: Option<Arc<ServerTls>>,
+    /// Kerberos, whose users shards share.
+    kerberos: Option<KerberosPlan>,
     /// Sentences about nested exports that were already reported.
     overlaps: Vec<String>,
     /// Times that shards keep to; none if not all of them accepted those of the file.
@@ -127,6 +129,7 @@ impl Reloader {
             exports: copies(plan),
             clients: format!("{:?}", plan.clients),
             tls: plan.tls.clone(),
+            kerberos: plan.kerberos.clone(),
             overlaps: overlaps(&plan.exports),
             times: Some(ShardTimes::of(plan)),
         })
@@ -180,13 +183,15 @@ impl Reloader {
         // The plan has read and checked the files.
         let tls = self.tls.as_ref().zip(plan.tls.as_ref());
         tls.inspect(|(now, new)| now.follow(new));
+        let kerberos = self.kerberos.as_ref().zip(plan.kerberos.as_ref());
+        let principals = kerberos.is_some_and(|(now, new)| now.follow(new));
         let log = settings.options.observe.log;
         if log != self.log {
             // The plan's checks accept only usable filters.
             let _ = trace::change(Some(log.as_deref().unwrap_or("info")));
             self.log = log;
         }
-        Ok(Changes { exports, clients: has_changed, tls: tls.is_some(), times })
+        Ok(Changes { exports, clients: has_changed, tls: tls.is_some(), principals, times })
     }
 }
 

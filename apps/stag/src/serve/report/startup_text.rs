@@ -65,6 +65,9 @@ pub fn introduction(plan: &Plan, notices: &[String]) -> String {
     for at in plan.passed.addresses() {
         let _ = writeln!(text, "socket of the service manager at {at}");
     }
+    if let Some(kerberos) = &plan.kerberos {
+        let _ = writeln!(text, "{}", kerberos.line(plan.tcp));
+    }
     for line in proofs(plan) {
         let _ = writeln!(text, "{line}");
     }

@@ -4,6 +4,7 @@
 use crate::{
     Error,
     args::address::socket_path,
+    kerberos,
     serve::plan::{Plan, StorePlan, options::ServeOptions},
 };
 use landlock::{
@@ -88,6 +89,9 @@ fn writable(plan: &Plan, arguments: &ServeOptions) -> Result<Vec<PathBuf>, Error
     let sockets = plan.fabrics.iter().flat_map(|fabric| fabric.group.addresses());
     let made = sockets.filter_map(socket_path).chain(control);
     let made = made.chain(plan.stats.clone()).chain(plan.ready_file.clone());
+    // The library makes it at the first context.
+    let replays = plan.kerberos.as_ref().and_then(|it| it.replay_cache.clone());
+    let made = made.chain(replays);
     paths.extend(made.map(|file| parent(&file)));
     paths.extend(DEVICES.map(PathBuf::from));
     if !geteuid().is_root() {
@@ -104,6 +108,12 @@ fn readable(plan: &Plan, arguments: &ServeOptions) -> Vec<PathBuf> {
     // Files that are read again may have been replaced.
     let files = [&arguments.config, &tls.tls_cert, &tls.tls_key, &tls.tls_client_ca];
     paths.extend(files.into_iter().flatten().map(|file| parent(file)));
+    if plan.kerberos.is_some() {
+        // The keytab is opened by its name for each context.
+        let files = [&arguments.kerberos.keytab, &arguments.kerberos.kerberos_map];
+        paths.extend(files.into_iter().flatten().map(|file| parent(file)));
+        paths.extend(kerberos::configuration_files().iter().map(|file| parent(file)));
+    }
     paths.extend(READ.map(PathBuf::from));
     paths
 }

@@ -4,6 +4,7 @@ mod ceph_start;
 mod confine;
 mod core_sleep;
 mod jitter;
+mod kerberos_start;
 mod nfs4_start;
 mod outages;
 mod privileges;
@@ -46,6 +47,7 @@ pub fn serve(settings: &Merged<ServeOptions>, words: Vec<OsString>) -> Result<()
     let _log = log.map_err(Error::usage)?;
     jitter::wait(arguments.start_jitter);
     let source = open_store(arguments, &mut plan).map_err(placed)?;
+    kerberos_start::start(&mut plan).map_err(placed)?;
     let bound = watching::bind(observe, &plan).map_err(placed)?;
     aside(startup_text::introduction(&plan, source_notices(&source)));
     let settled = Arc::new(settle());

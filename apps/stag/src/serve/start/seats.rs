@@ -104,6 +104,7 @@ impl Seats {
             tcp,
             passed: plan.passed.clone(),
             tls: plan.tls.clone(),
+            gss: plan.kerberos.as_ref().and_then(|it| it.contexts.clone()),
             places,
             steered: u32::try_from(places).ok().filter(|places| *places > 1 && steers),
             sizes: plan.sizes,
