@@ -111,7 +111,7 @@ pub struct Drained {
 }
 
 /// A client host: the unit of fair shares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ClientHost {
     Ip(IpAddr),
     /// A user of this host.

@@ -30,6 +30,7 @@ set -a
 : "${OTHER_TCP_PORT:=}"          # where another server of the same files listens: then the second mount is of that one, over TCP
 : "${TRANSPORTS:=rdma tcp}"
 : "${VERSION:=3}"                # of NFS: 3, 4.1 or 4.2
+: "${MOUNT_OPTIONS:=}"           # further options of every mount, e.g. sec=krb5p
 : "${ONLY:=}"                    # names of checks, separated by spaces; empty: all
 : "${ENTRIES:=2000}"             # entries in `many`, each named and filled as `--names` says
 : "${RDMA_DEVICE:=siw}"          # the kernel's software device under RDMA: siw (iWARP) or rxe (RoCE)
@@ -485,7 +486,7 @@ run_check() {
 
 # mount_export EXPORT [more options]. Soft: a server that does not answer fails a check, it does not hang the guest.
 mount_export() {
-  local options="vers=$VERSION,soft,timeo=300,retrans=2${2:+,$2}" helper=()
+  local options="vers=$VERSION,soft,timeo=300,retrans=2${MOUNT_OPTIONS:+,$MOUNT_OPTIONS}${2:+,$2}" helper=()
   [ "$VERSION" != 3 ] || options+=",nolock,mountport=$MOUNT_PORT,mountproto=tcp"
   case $TRANSPORT in
     rdma) options="rdma,port=$RDMA_PORT,$options" ;;

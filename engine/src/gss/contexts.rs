@@ -4,7 +4,10 @@
 //! connection, at another shard, at once. A shard looks a context up here once, under a lock, and
 //! keeps it ([`shard`](super::shard)).
 
-use super::acceptor::{AcceptedContext, ContextAcceptor, RefusedContext};
+use super::{
+    acceptor::{AcceptedContext, ContextAcceptor, RefusedContext},
+    table::ContextTable,
+};
 use crate::{
     call::CallId,
     peer_view::{ClientHost, PeerId},
@@ -101,15 +104,14 @@ impl GssContexts {
     /// The counts at this moment.
     pub fn counts(&self) -> ContextCounts {
         let table = self.shared.lock_table();
-        let live = table.slots.iter().filter(|slot| slot.context.is_some()).count() as u64;
-        ContextCounts { live, ..table.counts }
+        ContextCounts { live: table.live() as u64, ..table.counts }
     }
 
     /// The context of a handle, if it was issued in this run and still exists.
     pub(crate) fn find(&self, handle: &[u8]) -> Option<Arc<GssContext>> {
         let index = self.index_of(handle)?;
         let table = self.shared.lock_table();
-        let context = table.slots.get(index)?.context.as_ref()?;
+        let context = table.get(index)?;
         (context.handle == *handle).then(|| Arc::clone(context))
     }
 
@@ -182,10 +184,10 @@ pub(crate) struct GssContext {
     pub(crate) unix: Option<UnixUser>,
     /// End of the ticket, in seconds since 1970.
     pub(crate) ends: u64,
-    host: ClientHost,
+    pub(super) host: ClientHost,
     /// It was destroyed, or has made room for others.
     is_over: AtomicBool,
-    /// The latest use: numbers from [`GssContext::note_use`] that grow.
+    /// The latest use, by the clocks of shards.
     used: AtomicU64,
 }
 
@@ -193,6 +195,22 @@ impl GssContext {
     /// Returns true if it has ended before its ticket.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Relaxed)
+    }
+
+    /// Ends it, for all shards that know it.
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Relaxed);
+    }
+
+    /// The latest use.
+    pub(super) fn used(&self) -> u64 {
+        self.used.load(Relaxed)
+    }
+
+    /// The place in the table.
+    pub(super) const fn slot(&self) -> usize {
+        let [a, b, c, d, ..] = self.handle;
+        u32::from_be_bytes([a, b, c, d]) as usize
     }
 
     /// Notes a use at this time, in nanoseconds of the shard's clock.
@@ -300,7 +318,7 @@ impl Shared {
         let mut table = self.lock_table();
         let host = host_of(from);
         table.make_room(&self.limits, identity, host);
-        let slot = table.free_slot();
+        let slot = table.take_slot();
         let context = Arc::new(GssContext {
             handle: handle(slot, table.uses_of(slot), self.run),
             acceptor,
@@ -327,79 +345,4 @@ fn handle(slot: usize, uses: u32, run: [u8; RUN]) -> [u8; HANDLE] {
 /// The host that limits count by.
 fn host_of(from: PeerAddress) -> ClientHost {
     ClientHost::of(from, ClientHost::User(u32::MAX))
-}
-
-#[derive(Debug, Default)]
-struct ContextTable {
-    slots: Vec<ContextSlot>,
-    counts: ContextCounts,
-}
-
-#[derive(Debug, Default)]
-struct ContextSlot {
-    context: Option<Arc<GssContext>>,
-    /// Contexts that it has had: part of the handle.
-    uses: u32,
-}
-
-impl ContextTable {
-    fn forget_all(&mut self) {
-        for slot in &mut self.slots {
-            if let Some(context) = slot.context.take() {
-                context.is_over.store(true, Relaxed);
-            }
-        }
-    }
-
-    fn end(&mut self, context: &GssContext) {
-        context.is_over.store(true, Relaxed);
-        let is_it = |kept: &mut Arc<GssContext>| kept.handle == context.handle;
-        let [a, b, c, d, ..] = context.handle;
-        if let Some(slot) = self.slots.get_mut(u32::from_be_bytes([a, b, c, d]) as usize) {
-            slot.context.take_if(is_it);
-        }
-    }
-
-    /// Ends the contexts that were unused for longest, until one more has a place among all, among
-    /// those of its principal and those of its host.
-    fn make_room(&mut self, limits: &ContextLimits, identity: PrincipalId, host: ClientHost) {
-        // RFC 2203 §5.4 [2203-32]: the context that was unused for longest makes room
-        self.keep_below(limits.each_principal, |context| context.identity == identity);
-        self.keep_below(limits.each_address, |context| context.host == host);
-        self.keep_below(limits.contexts, |_| true);
-    }
-
-    fn keep_below(&mut self, limit: usize, counts: impl Fn(&GssContext) -> bool) {
-        let found = || {
-            let contexts = self.slots.iter().filter_map(|slot| slot.context.as_ref());
-            contexts.filter(|context| counts(context))
-        };
-        if found().count() < limit.max(1) {
-            return;
-        }
-        let oldest = found().min_by_key(|context| context.used.load(Relaxed)).cloned();
-        if let Some(oldest) = oldest {
-            self.counts.displaced += 1;
-            self.end(&oldest);
-        }
-    }
-
-    fn free_slot(&mut self) -> usize {
-        let free = self.slots.iter().position(|slot| slot.context.is_none());
-        free.unwrap_or_else(|| {
-            self.slots.push(ContextSlot::default());
-            self.slots.len() - 1
-        })
-    }
-
-    fn uses_of(&self, slot: usize) -> u32 {
-        self.slots.get(slot).map_or(0, |slot| slot.uses)
-    }
-
-    fn put(&mut self, slot: usize, context: Arc<GssContext>) {
-        let Some(slot) = self.slots.get_mut(slot) else { return };
-        slot.uses = slot.uses.wrapping_add(1);
-        slot.context = Some(context);
-        self.counts.accepted += 1;
-    }
 }

@@ -6,12 +6,14 @@
 //! | `acceptor.rs` | [`ContextAcceptor`]: set-up, which belongs to the program |
 //! | `arrived.rs` | a call as it arrived |
 //! | `contexts.rs` | [`GssContexts`]: the table, its limits, and the thread of the acceptor |
+//! | `table.rs` | the table itself, and which contexts make room |
 //! | `shard.rs` | contexts and protected calls of one shard |
 
 mod acceptor;
 mod arrived;
 mod contexts;
 mod shard;
+mod table;
 
 pub use acceptor::{AcceptedContext, ContextAcceptor, RefusedContext};
 pub(crate) use arrived::{ArrivedCall, is_reduced, reduces};
