@@ -21,7 +21,7 @@ use crate::{
     requester::{CallSource, Requester, ShardPeer},
     v4::{
         Nfs4,
-        session::{CertificateNames, Client, Host, NewClient, mark_of},
+        session::{CertificateNames, Client, Host, NewClient, is_machine_credential, mark_of},
     },
 };
 use stag_nfs_store::Store;
@@ -66,6 +66,9 @@ impl Nfs4 {
 
     #[cold]
     fn associate_new(&mut self, id: &SessionId, at: ShardPeer, host: Host) -> bool {
+        if self.needs_binding(id) {
+            return false;
+        }
         let Some(session) = self.sessions.get_mut(id) else { return false };
         let is_known = match &session.origins {
             Some(origins) => origins.know(&host),
@@ -78,6 +81,13 @@ impl Nfs4 {
             session.bound.add(at);
         }
         is_known
+    }
+
+    /// Returns true if a session's connections are bound by BIND_CONN_TO_SESSION only.
+    fn needs_binding(&self, id: &SessionId) -> bool {
+        let session = self.sessions.get(id);
+        let client = session.and_then(|session| self.clients.get(session.client));
+        client.and_then(|client| client.guard).is_some_and(|guard| guard.binds_connections())
     }
 
     /// Checks whether a host may replace the client of an owner. A host with another verifier may
@@ -182,8 +192,51 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     pub(in crate::v4) fn associate(&mut self, id: &SessionId) -> Result<(), Status4> {
         match self.nfs4.associate(id, self.compound.source) {
             true => Ok(()),
+            // RFC 8881 §2.10.8.3 [8881-392]: such a session is used over bound connections only
+            false if self.nfs4.needs_binding(id) => Err(Status4::ConnNotBoundToSession),
             false => Err(self.nfs4.note_unknown_session(id, self.compound.source)),
         }
+    }
+
+    /// Associates the connection with a session, for an operation that needs the credential of the
+    /// client's machine if that is enforced: a call with it may come over any connection.
+    ///
+    /// # Errors
+    /// NFS4ERR_WRONG_CRED without that credential; else as [`associate`](Self::associate).
+    pub(in crate::v4) fn associate_by_machine(
+        &mut self,
+        id: &SessionId,
+        operation: u32,
+    ) -> Result<(), Status4> {
+        let session = self.nfs4.sessions.get(id);
+        let client = session.and_then(|session| self.nfs4.clients.get(session.client));
+        let guarded = client.filter(|client| client.guard.is_some());
+        let Some(client) = guarded else { return self.associate(id) };
+        self.check_machine(client, operation)?;
+        let at = self.peer_at();
+        if let Some(session) = self.nfs4.sessions.get_mut(id) {
+            session.bound.add(at);
+        }
+        Ok(())
+    }
+
+    /// Checks the credential of an operation on a client or its sessions.
+    ///
+    /// # Errors
+    /// NFS4ERR_WRONG_CRED where the credential of the client's machine is enforced, and the call
+    /// has another one.
+    pub(in crate::v4) fn check_machine(
+        &self,
+        client: &Client,
+        operation: u32,
+    ) -> Result<(), Status4> {
+        let enforces = client.guard.is_some_and(|guard| guard.enforces(operation));
+        if enforces && !self.has_credential_of(client) { Err(Status4::WrongCred) } else { Ok(()) }
+    }
+
+    fn has_credential_of(&self, client: &Client) -> bool {
+        let (principal, security) = (self.compound.principal, self.compound.caller.security);
+        is_machine_credential(principal, security) && client.principal == principal
     }
 
     /// The record of a client ID.

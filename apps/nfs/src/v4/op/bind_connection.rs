@@ -4,7 +4,10 @@ use stag_protocol::nfs::v4::{
     Answer, BindConnArgs, BindConnOk, ChannelGrant, ChannelWish, Status4,
 };
 
-use crate::v4::context::{CompoundContext, OpResult};
+use crate::v4::{
+    context::{CompoundContext, OpResult},
+    session::number,
+};
 use stag_nfs_store::Store;
 
 /// Every connection from an origin of its client carries the fore channel of a session; the back
@@ -14,7 +17,7 @@ pub(super) fn bind_connection<S: Store>(
     args: &BindConnArgs,
 ) -> OpResult {
     let peer = context.peer_at();
-    context.associate(&args.session)?;
+    context.associate_by_machine(&args.session, number::BIND_CONNECTION)?;
     let session = context.nfs4.sessions.get_mut(&args.session).ok_or(Status4::BadSession)?;
     let grant = match (args.wish, &mut session.callbacks) {
         (ChannelWish::Fore, _) => ChannelGrant::Fore,

@@ -11,7 +11,7 @@ use stag_protocol::nfs::v4::{
 
 use crate::v4::{
     context::{CompoundContext, OpResult},
-    session::{BackChannel, CELL_LEN, SESSIONS_OF_CLIENT},
+    session::{BackChannel, CELL_LEN, SESSIONS_OF_CLIENT, number},
 };
 use stag_nfs_store::{Store, TRANSFER_MAX};
 
@@ -35,6 +35,7 @@ pub(super) fn create_session<S: Store>(
     // A request that is invalid for any session changes nothing, not even the client's sequence.
     let wanted = WantedChannels::of(args)?;
     let client = context.own_client(args.client_id)?;
+    context.check_machine(client, number::CREATE_SESSION)?;
     let age = context.cx.now().since(client.made);
     if !client.is_confirmed && age > context.nfs4.config.lease {
         // RFC 8881 §18.35.4: an unconfirmed record ends after a lease.

@@ -2,7 +2,10 @@
 
 use stag_protocol::nfs::v4::{Answer, SessionId, Status4};
 
-use crate::v4::context::{CompoundContext, OpResult};
+use crate::v4::{
+    context::{CompoundContext, OpResult},
+    session::number,
+};
 use stag_nfs_store::Store;
 
 pub(super) fn destroy_session<S: Store>(
@@ -10,7 +13,7 @@ pub(super) fn destroy_session<S: Store>(
     id: &SessionId,
 ) -> OpResult {
     let is_bound = may_be_bound(context, id);
-    context.associate(id)?;
+    context.associate_by_machine(id, number::DESTROY_SESSION)?;
     // RFC 8881 §18.37.3 [8881-360]: a session is destroyed over a connection of its own
     if !is_bound {
         return Err(Status4::ConnNotBoundToSession.into());
@@ -33,6 +36,7 @@ pub(super) fn destroy_clientid<S: Store>(
     id: u64,
 ) -> OpResult {
     let client = context.own_client(id)?;
+    context.check_machine(client, number::DESTROY_CLIENTID)?;
     // RFC 8881 §18.50.3 [8881-309]: a client with sessions or state stays
     if context.nfs4.holds_state(client) {
         return Err(Status4::ClientidBusy.into());

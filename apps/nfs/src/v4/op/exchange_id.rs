@@ -1,14 +1,14 @@
 //! EXCHANGE_ID (RFC 8881 §18.35).
 
 use stag_protocol::nfs::v4::{
-    Answer, ExchangeIdArgs, ExchangeIdOk, GrantedProtection, ServerOwner, Status4, Text,
-    exchange_flag,
+    Answer, ExchangeIdArgs, ExchangeIdOk, GrantedProtection, ServerOwner, StateProtection, Status4,
+    Text, exchange_flag,
     state::{ConfirmedClient, ExchangeStep, exchange_id as decide, is_update},
 };
 
 use crate::v4::{
     context::{CompoundContext, OpResult},
-    session::NewClient,
+    session::{MachineGuard, NewClient, is_machine_credential, number},
 };
 use stag_nfs_store::Store;
 
@@ -30,6 +30,7 @@ pub(super) fn exchange_id<S: Store>(
         owner,
         verifier: args.client.verifier,
         principal: context.compound.principal,
+        guard: guard(context, &args.protection)?,
         host: context.nfs4.host(context.compound.source),
         mark: context.nfs4.mark(&args.client.verifier, context.compound.source),
         from: context.compound.source.from,
@@ -49,6 +50,14 @@ pub(super) fn exchange_id<S: Store>(
         };
         (client.id, facts)
     });
+    if let Some(client) = context.nfs4.clients.confirmed(owner) {
+        let is_same = client.principal == context.compound.principal;
+        // RFC 8881 §18.35.3 [8881-390]: what is enforced needs the machine's credential
+        context.check_machine(client, number::EXCHANGE_ID).or_else(|status| {
+            // Another principal gets the answer for that.
+            if is_same { Err(status) } else { Ok(()) }
+        })?;
+    }
     let step = decide(is_update, confirmed.map(|(_, facts)| facts));
     let former = confirmed.map(|(id, _)| id);
     let id = match (step, former) {
@@ -77,6 +86,23 @@ pub(super) fn exchange_id<S: Store>(
     put(context, id)
 }
 
+/// The protection that a client asks for and gets.
+///
+/// # Errors
+/// NFS4ERR_INVAL for a request of SP4_MACH_CRED without such a credential.
+fn guard<S: Store>(
+    context: &CompoundContext<'_, '_, S>,
+    protection: &StateProtection<'_>,
+) -> Result<Option<MachineGuard>, Status4> {
+    let StateProtection::MachineCredential(asked) = protection else { return Ok(None) };
+    let (principal, security) = (context.compound.principal, context.compound.caller.security);
+    match is_machine_credential(principal, security) {
+        true => Ok(Some(MachineGuard::granted(asked))),
+        // RFC 8881 §18.35.3 [8881-391]: SP4_MACH_CRED is asked for by RPCSEC_GSS with integrity
+        false => Err(Status4::Inval),
+    }
+}
+
 fn put<S: Store>(context: &mut CompoundContext<'_, '_, S>, id: u64) -> OpResult {
     let client = context.nfs4.clients.get(id).ok_or(Status4::ServerFault)?;
     let confirmed = if client.is_confirmed { exchange_flag::CONFIRMED_R } else { 0 };
@@ -87,8 +113,10 @@ fn put<S: Store>(context: &mut CompoundContext<'_, '_, S>, id: u64) -> OpResult 
         sequence,
         // Linux rejects an answer without a role, or with flags that it does not know.
         flags: exchange_flag::USE_NON_PNFS | confirmed,
-        // SP4_MACH_CRED and SP4_SSV need RPCSEC_GSS: they are not granted.
-        protection: GrantedProtection::None,
+        // SP4_SSV needs a mechanism of its own: it is not granted.
+        protection: client.guard.map_or(GrantedProtection::None, |guard| {
+            GrantedProtection::MachineCredential(guard.operations())
+        }),
         server: ServerOwner { minor: 0, major: Text(&identity) },
         scope: Text(&identity),
         implementation: None,

@@ -13,7 +13,8 @@ use stag_protocol::{
 };
 
 use super::{
-    CLIENTS, Host, NameFacts, NameKey, Origin, Origins, SESSIONS, SLOTS, SessionRoom, UNCONFIRMED,
+    CLIENTS, Host, MachineGuard, NameFacts, NameKey, Origin, Origins, SESSIONS, SLOTS, SessionRoom,
+    UNCONFIRMED,
 };
 use crate::records::OriginMark;
 use stag_nfs4_state::ClientKey;
@@ -65,6 +66,8 @@ pub(in crate::v4) struct Client {
     pub(in crate::v4) verifier: Verifier4,
     /// The user that created the record.
     pub(in crate::v4) principal: Principal,
+    /// Its protection by the credential of its machine, which is `principal`.
+    pub(in crate::v4) guard: Option<MachineGuard>,
     /// The hosts whose connections may use its sessions and end it.
     pub(in crate::v4) origins: Origins,
     /// The host that it was created from, to which its places are charged.
@@ -113,6 +116,7 @@ pub(in crate::v4) struct NewClient<'a> {
     pub(in crate::v4) owner: &'a [u8],
     pub(in crate::v4) verifier: Verifier4,
     pub(in crate::v4) principal: Principal,
+    pub(in crate::v4) guard: Option<MachineGuard>,
     pub(in crate::v4) host: Host,
     pub(in crate::v4) mark: OriginMark,
     pub(in crate::v4) from: PeerAddress,
@@ -231,6 +235,7 @@ impl Clients {
             owner: new.owner.into(),
             verifier: new.verifier,
             principal: new.principal,
+            guard: new.guard,
             origins: Origins::new(host),
             host,
             mark: new.mark,
@@ -407,6 +412,7 @@ mod tests {
             owner,
             verifier: [1; 8],
             principal,
+            guard: None,
             host,
             mark,
             from: PeerAddress::Simulated,

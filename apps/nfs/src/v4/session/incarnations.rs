@@ -124,6 +124,7 @@ mod tests {
             owner,
             verifier: [incarnation; 8],
             principal: Principal::Unix(0),
+            guard: None,
             host: nfs4.names.host(from, None),
             mark: OriginMark::default(),
             from,

@@ -22,6 +22,7 @@
 //! | [`cells`], [`reply_data`] | the replies that slots keep, and the data of READs in them |
 //! | [`slot_owner`] | the shard that has the slots of a session |
 //! | [`bound`], [`back`] | connections of a session; its back channel |
+//! | [`machine_guard`] | protection by the credential of a client's machine (SP4_MACH_CRED) |
 //! | [`ids`] | client IDs, session IDs and tags of origins |
 //! | [`description`] | sessions, described for monitoring |
 
@@ -33,6 +34,7 @@ pub(in crate::v4) mod description;
 mod digest;
 mod ids;
 pub(in crate::v4) mod incarnations;
+mod machine_guard;
 mod of_client;
 pub(in crate::v4) mod reply_data;
 mod request;
@@ -45,6 +47,7 @@ pub(super) use cells::{CELL_LEN, ReplyCells};
 pub(super) use client::{CachedAt, Client, Clients, NewClient, Principal, RecordPhase};
 pub(crate) use ids::{CertificateNames, Origins};
 pub(super) use ids::{Host, NameFacts, NameKey, Origin, mark_of};
+pub(in crate::v4) use machine_guard::{MachineGuard, is_machine_credential, number};
 use of_client::SessionsOfClients;
 pub(super) use request::{SequenceFacts, SlotInUse, SlotVerdict};
 pub(crate) use table::{BegunSlot, LeasedSession, UsedSlots};

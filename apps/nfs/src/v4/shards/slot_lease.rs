@@ -169,6 +169,8 @@ impl Nfs4 {
         requests: u32,
     ) {
         let client = self.sessions.get(session).and_then(|it| self.clients.get(it.client));
+        // The home alone knows the connections that are bound to a guarded session.
+        let client = client.filter(|client| client.guard.is_none());
         let Some(origins) = client.map(|client| Box::new(client.origins)) else { return };
         let Some(lent) = self.sessions.lend(session, shard) else { return };
         self.count_loans(1);
