@@ -37,7 +37,8 @@ struct UsersState {
 pub(super) enum PrincipalUser {
     /// A user.
     User(UnixUser),
-    /// It is a service or a host, as in `nfs/host@REALM`, and the map does not have it.
+    /// It is a service or a host, as in `nfs/host@REALM` or `HOST$@REALM`, and the map does not
+    /// have it.
     Service,
     /// krb5.conf gives it no local name: usually, its realm is not the default one.
     NoLocalName,
@@ -149,14 +150,17 @@ impl fmt::Debug for KerberosUsers {
     }
 }
 
-/// True for a name of several components. A slash inside a component is escaped.
+/// True for a name of several components, and for a host of Active Directory (`CLIENT$@REALM`). A
+/// slash inside a component is escaped.
 fn is_service(principal: &str) -> bool {
+    let name = principal.rsplit_once('@').map_or(principal, |(name, _)| name);
     let mut is_escaped = false;
-    principal.chars().any(|c| {
+    let has_slash = name.chars().any(|c| {
         let separates = c == '/' && !is_escaped;
         is_escaped = c == '\\' && !is_escaped;
         separates
-    })
+    });
+    has_slash || name.ends_with('$')
 }
 
 /// A user of this host with the first 16 of its other groups.
@@ -269,10 +273,15 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_several_components_is_a_service() {
-        for (principal, expected) in
-            [("a@A", false), ("a/b@A", true), ("a\\/b@A", false), ("a\\\\/b@A", true)]
-        {
+    fn a_name_of_several_components_and_a_host_of_active_directory_are_services() {
+        for (principal, expected) in [
+            ("a@A", false),
+            ("a/b@A", true),
+            ("a\\/b@A", false),
+            ("a\\\\/b@A", true),
+            ("CLIENT$@A", true),
+            ("a$b@A$", false),
+        ] {
             assert_eq!(is_service(principal), expected, "{principal}");
         }
     }
