@@ -70,7 +70,7 @@ fn every_check_passes_on_one_host_and_finds_a_defect_on_another() {
             *finds |= matches!(row.state, CheckState::Info | CheckState::Warn | CheckState::Fail);
         }
     }
-    assert_eq!(seen.len(), 67 + 6);
+    assert_eq!(seen.len(), 69 + 6);
     let weak: Vec<_> = seen.iter().filter(|(_, both)| **both != (true, true)).collect();
     assert_eq!(weak, []);
 }
@@ -115,7 +115,7 @@ fn checks_have_ids_of_their_own_in_order_and_say_why() {
     let ids: std::collections::BTreeSet<_> = all.iter().map(|check| check.id).collect();
     assert_eq!(ids.len(), all.len());
     assert!(all.iter().all(|check| check.why.len() > 40 && check.source.len() > 10));
-    assert_eq!(checks::of_host().len(), 67);
+    assert_eq!(checks::of_host().len(), 69);
 }
 
 #[test]

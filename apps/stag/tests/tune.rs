@@ -72,7 +72,7 @@ fn the_same_findings_are_one_json_object() {
     let rows = report["checks"].as_array().unwrap();
     let row = rows.iter().find(|row| row["id"] == "MEM07").unwrap();
     assert_eq!(code, Some(1));
-    assert_eq!(rows.len(), 67);
+    assert_eq!(rows.len(), 69);
     assert_eq!((&row["state"], &row["measured"]), (&"WARN".into(), &"1".into()));
     assert_eq!(row["changes"][0]["key"], "/proc/sys/kernel/numa_balancing");
 }

@@ -4,6 +4,7 @@ mod cgroups;
 mod client;
 mod cpu;
 mod irq;
+mod kerberos;
 mod memory;
 mod net;
 mod nfs;
@@ -29,6 +30,7 @@ pub fn of_host() -> Vec<&'static HostCheck> {
         pci::CHECKS,
         rdma::CHECKS,
         nfs::CHECKS,
+        kerberos::CHECKS,
         system::CHECKS,
     ];
     let order = ["MEM", "CPU", "IRQ", "NET", "PCI", "RDM", "NFS", "SYS"];
