@@ -39,6 +39,7 @@ pub const TOPICS: &[Topic] = topics! {
     "operating" => "operating.md",
     "permissions" => "permissions.md",
     "security" => "security.md",
+    "kerberos" => "kerberos.md",
     "tuning" => "tuning.md",
     "cluster" => "cluster.md",
     "re-export" => "re-export.md",
