@@ -14,6 +14,7 @@ mod gateway;
 mod gateway_allocations;
 #[path = "helpers/main.rs"]
 mod helpers;
+mod kerberos;
 #[path = "losses/main.rs"]
 mod losses;
 mod memory_store;
