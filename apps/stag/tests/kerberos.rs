@@ -36,6 +36,7 @@ fn home() -> Home {
     let home = Home::new();
     let keys = [("nfs/gw.test@STAG.TEST", AES256_SHA384), ("host/gw.test@STAG.TEST", RC4)];
     fs::write(home.path("keys"), keytab(&keys)).unwrap();
+    fs::copy(home.path("keys"), home.path("data/keys")).unwrap();
     fs::write(home.path("rc4"), keytab(&[("nfs/gw.test@STAG.TEST", RC4)])).unwrap();
     fs::write(home.path("host"), keytab(&keys[1..])).unwrap();
     fs::write(home.path("users"), "alice@STAG.TEST = 1000:100\n").unwrap();
@@ -96,6 +97,7 @@ fn settings_that_cannot_be_are_refused_with_what_to_do() {
     let whole = "nfs/gw.test@STAG.TEST";
     for (arguments, part) in [
         (&["--keytab", "missing"][..], "missing is missing; fix: `kadmin ktadd -k"),
+        (&["--keytab", "data/keys"], "data, so that clients could read its keys: move it"),
         (&["--keytab", "users"], "is damaged (it is no keytab"),
         (&["--keytab", "host"], "has no nfs/ principal (it has host/gw.test@STAG.TEST); fix:"),
         (&["--keytab", "rc4"], "has no AES key of nfs/"),

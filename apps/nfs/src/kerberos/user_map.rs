@@ -96,7 +96,7 @@ impl UserMap {
 
 /// A line up to its comment, which begins with a `#` that is first or follows a blank.
 fn without_comment(line: &str) -> &str {
-    let is_start = |at: &usize| line.get(..*at).is_some_and(|before| is_blank_at_end(before));
+    let is_start = |at: &usize| line.get(..*at).is_some_and(is_blank_at_end);
     let start = line.match_indices('#').map(|(at, _)| at).find(is_start);
     start.and_then(|at| line.get(..at)).unwrap_or(line)
 }
@@ -148,7 +148,8 @@ mod tests {
 
     #[test]
     fn principals_have_the_users_of_their_lines() {
-        let text = "# people\n\nalice@A.TEST = 1000:100\n  bob@A.TEST=1001 : 100 , 5,6 # and groups\n\
+        let text = "# people\n\nalice@A.TEST = 1000:100\n  \
+                    bob@A.TEST=1001 : 100 , 5,6 # and groups\n\
                     nfs/c1.a.test@A.TEST = 0:0\r\nodd#name@A.TEST = 7:8\n\to=x@A.TEST = 9:9";
         let map = UserMap::parse(text).unwrap();
         let user =

@@ -1,6 +1,6 @@
 //! Step of a plan: Kerberos, by a keytab whose principals are checked without the library.
 
-use super::{StorePlan, listen::ListenPlan, options::ServeOptions};
+use super::{StorePlan, listen::ListenPlan, options::ServeOptions, store::ContentPlan};
 use crate::{
     Error,
     kerberos::{ServedPrincipals, is_of_host},
@@ -14,6 +14,7 @@ use stag_gssapi::{
 };
 use stag_nfs::kerberos::{KerberosUsers, UserMap};
 use std::{
+    fs,
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
@@ -50,12 +51,17 @@ impl KerberosPlan {
     ///
     /// # Errors
     /// A sentence about the first thing that is wrong.
-    pub fn checked(arguments: &ServeOptions, store: &StorePlan) -> Result<Option<Self>, Error> {
+    pub fn checked(
+        arguments: &ServeOptions,
+        content: &ContentPlan,
+        store: &StorePlan,
+    ) -> Result<Option<Self>, Error> {
         let settings = &arguments.kerberos;
         let Some(keytab) = &settings.keytab else { return Ok(None) };
         let served = ServedPrincipals::parse(&settings.kerberos_principal)?;
         let keytab = absolute(keytab, "keytab")?;
         let principals = principals(&keytab, &served)?;
+        check_hidden(&keytab, content)?;
         let map = settings.kerberos_map.as_deref().map(|map| absolute(map, "kerberos-map"));
         let map = map.transpose()?;
         let users = map.as_deref().map_or_else(|| Ok(UserMap::default()), UserMap::read);
@@ -91,8 +97,17 @@ impl KerberosPlan {
 
     /// A line about the principals, and about the place where contexts are set up.
     pub fn line(&self, tcp: Option<SocketAddr>) -> String {
-        let principals: Vec<_> = self.principals.iter().map(principal).collect();
-        let place = tcp.map_or_else(String::new, |at| format!(", set up over TCP at {at}"));
+        let principals = self.principals.iter().map(|(name, enctypes)| {
+            let enctypes = enctypes.iter().filter_map(|number| Enctype::new(*number));
+            let enctypes: Vec<_> = enctypes.map(|enctype| enctype.to_string()).collect();
+            format!("{name} ({})", enctypes.join(", "))
+        });
+        let principals: Vec<_> = principals.collect();
+        let place = match tcp {
+            None => String::new(),
+            Some(at) if at.port() == 0 => ", set up over TCP".to_owned(),
+            Some(at) => format!(", set up over TCP at {at}"),
+        };
         let map = self.map.as_deref().map_or_else(String::new, |map| {
             format!("{} ({} principals), then ", map.display(), self.users.mapped())
         });
@@ -165,11 +180,19 @@ fn principals(path: &Path, served: &ServedPrincipals) -> Result<ServicePrincipal
     Ok(found)
 }
 
-/// A principal with its encryption types.
-fn principal((name, enctypes): (&String, &std::collections::BTreeSet<u32>)) -> String {
-    let names = enctypes.iter().filter_map(|number| Enctype::new(*number));
-    let names: Vec<_> = names.map(|enctype| enctype.to_string()).collect();
-    format!("{name} ({})", names.join(", "))
+/// Refuses a keytab that clients could read.
+fn check_hidden(keytab: &Path, content: &ContentPlan) -> Result<(), Error> {
+    let exported = content.exports.iter().filter(|_| content.ceph.is_none());
+    let mut exported = exported.filter_map(|export| export.path.as_ref());
+    let Ok(real) = fs::canonicalize(keytab) else { return Ok(()) };
+    match exported.find(|path| real.starts_with(path)) {
+        Some(path) => Err(Error::usage(format!(
+            "--keytab {}: it is in the export {}, so that clients could read its keys: move it",
+            keytab.display(),
+            path.display()
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// The file of the replay cache, if there is to be one.

@@ -54,7 +54,7 @@ impl PlanParts {
         let setting_of_users = setting_of_users(settings, &content)?;
         let reach = reach(&listen, &content);
         let store = StorePlan::checked(arguments, &content, reach, purpose)?;
-        let kerberos = KerberosPlan::checked(arguments, &store)?;
+        let kerberos = KerberosPlan::checked(arguments, &content, &store)?;
         let memory = memory(arguments, &listen, &content, &sizes)?;
         let (share, shortage) = share(arguments, &listen, &sizes, &store)?;
         let nfs = NfsPlan::new(arguments, &content.exports, &settings.origins, &store)?;
