@@ -3,12 +3,14 @@
 
 use std::{collections::BTreeMap, io, sync::Arc};
 
+use stag_engine::PeerAddress;
 use stag_protocol::nfs::v3::{FileHandle, Status, Verifier};
 
 use crate::{
     Answered, Backend, Begun, Effort, ExportRoot, Store, StoreCall, StoreCallDone,
     call::carrier::Carrier,
     contract::tickets::WaitTicket,
+    exports::security::SecurityFlavors,
     helpers::{HelperDone, HelperLane, Helpers},
     memory::GuestMail,
 };
@@ -17,6 +19,7 @@ use crate::{
 pub struct RemoteStore {
     carrier: Box<dyn Carrier>,
     exports: Vec<String>,
+    has_security: bool,
     /// Fails every procedure: none is executed here.
     nothing: Answered,
 }
@@ -39,8 +42,8 @@ impl RemoteStore {
     }
 
     fn by(carrier: Box<dyn Carrier>) -> Self {
-        let exports = carrier.exports();
-        Self { carrier, exports, nothing: Answered::failed(Status::Jukebox) }
+        let (exports, has_security) = (carrier.exports(), carrier.has_security());
+        Self { carrier, exports, has_security, nothing: Answered::failed(Status::Jukebox) }
     }
 }
 
@@ -73,6 +76,22 @@ impl Carrier for ByHelpers {
 
     fn export_roots(&self) -> Vec<ExportRoot> {
         self.backend.export_roots()
+    }
+
+    fn has_security(&self) -> bool {
+        self.backend.has_security()
+    }
+
+    fn flavors(&self, export: &str) -> Option<SecurityFlavors> {
+        self.backend.flavors(export)
+    }
+
+    fn flavors_of(&self, object: &FileHandle) -> Option<SecurityFlavors> {
+        self.backend.flavors_of(object)
+    }
+
+    fn is_root(&self, object: &FileHandle) -> bool {
+        self.backend.is_root(object)
     }
 
     fn unpin(&self, file: &FileHandle) {
@@ -126,6 +145,22 @@ impl Store for RemoteStore {
 
     fn export_roots(&self) -> Vec<ExportRoot> {
         self.carrier.export_roots()
+    }
+
+    fn has_security(&self) -> bool {
+        self.has_security
+    }
+
+    fn flavors(&self, export: &str, _address: PeerAddress) -> Option<SecurityFlavors> {
+        self.carrier.flavors(export)
+    }
+
+    fn flavors_of(&self, object: &FileHandle, _address: PeerAddress) -> Option<SecurityFlavors> {
+        self.carrier.flavors_of(object)
+    }
+
+    fn is_root(&self, object: &FileHandle) -> bool {
+        self.carrier.is_root(object)
     }
 
     fn unpin(&mut self, file: &FileHandle) {

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use stag_protocol::nfs::v3::{FileHandle, Verifier};
 
-use crate::{ExportRoot, StoreCall, StoreCallDone, contract::tickets::WaitTicket};
+use crate::{
+    ExportRoot, StoreCall, StoreCallDone, contract::tickets::WaitTicket,
+    exports::security::SecurityFlavors,
+};
 
 /// One shard's transport to the executor of its calls.
 pub(crate) trait Carrier {
@@ -25,6 +28,20 @@ pub(crate) trait Carrier {
 
     /// As [`Backend::export_roots`].
     fn export_roots(&self) -> Vec<ExportRoot>;
+
+    /// As [`Backend::has_security`].
+    fn has_security(&self) -> bool;
+
+    /// As [`Backend::flavors`].
+    fn flavors(&self, export: &str) -> Option<SecurityFlavors>;
+
+    /// As [`Backend::flavors_of`].
+    fn flavors_of(&self, object: &FileHandle) -> Option<SecurityFlavors>;
+
+    /// As [`Backend::is_root`].
+    fn is_root(&self, object: &FileHandle) -> bool {
+        self.export_roots().iter().any(|export| export.root.as_ref() == Some(object))
+    }
 
     /// As [`Backend::unpin`].
     fn unpin(&self, file: &FileHandle);

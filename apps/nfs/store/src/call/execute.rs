@@ -13,7 +13,7 @@ use super::{
 use crate::{
     ExportRoot, FilledLink, FilledListing, FilledRead, LISTING_MAX, Lender, ListingStart,
     Procedures, Procedures4, Status, StoreCall, StoreOutcome, StoreRequest, StoreResult,
-    TRANSFER_MAX, XATTR_MAX, start_error::StartError,
+    TRANSFER_MAX, XATTR_MAX, exports::security::SecurityFlavors, start_error::StartError,
 };
 
 /// A store whose calls block, shared by all helpers and shards of a process.
@@ -29,6 +29,27 @@ pub trait Backend: Send + Sync {
 
     /// The exports as a pseudo file system shows them; a helper has to find their roots.
     fn export_roots(&self) -> Vec<ExportRoot>;
+
+    /// As [`Store::has_security`](crate::Store::has_security), and never changes.
+    fn has_security(&self) -> bool {
+        false
+    }
+
+    /// As [`Store::flavors`](crate::Store::flavors), the same for all addresses.
+    fn flavors(&self, _export: &str) -> Option<SecurityFlavors> {
+        None
+    }
+
+    /// The same for the export of an object, without blocking. The handle is not verified.
+    fn flavors_of(&self, _object: &FileHandle) -> Option<SecurityFlavors> {
+        None
+    }
+
+    /// Returns true if an object is the root of an export, as far as that is known without
+    /// blocking.
+    fn is_root(&self, object: &FileHandle) -> bool {
+        self.export_roots().iter().any(|export| export.root.as_ref() == Some(object))
+    }
 
     /// Removes one pin of a file ([`Store::unpin`](crate::Store::unpin)) without blocking.
     fn unpin(&self, _file: &FileHandle) {}

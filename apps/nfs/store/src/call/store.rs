@@ -4,11 +4,12 @@
 use crate::Caller;
 use crate::{
     Begun, Effort, ExportRoot, Fetched, LocalLock, Procedures, Procedures4, Status, StoreCall,
-    StoreCallDone, TouchedFile, WaitTicket, start_error::StartError,
+    StoreCallDone, TouchedFile, WaitTicket, exports::security::SecurityFlavors,
+    start_error::StartError,
 };
 use std::{collections::BTreeMap, io};
 
-use stag_engine::Time as EngineTime;
+use stag_engine::{PeerAddress, Time as EngineTime};
 use stag_pools::{Buf, Pool};
 use stag_protocol::nfs::{
     v3::{FileHandle, Verifier},
@@ -75,8 +76,8 @@ pub trait Store {
         false
     }
 
-    /// Checks whether a caller is one of an export's clients. A store without client lists admits
-    /// every caller that may connect.
+    /// Checks whether a caller is one of an export's clients, whatever its security flavor. A store
+    /// without client lists admits every caller that may connect.
     ///
     /// # Errors
     /// [`Status::Acces`] for another host, [`Status::Perm`] for an unprivileged source port.
@@ -91,6 +92,28 @@ pub trait Store {
     /// As in [`admits`](Self::admits).
     fn admits_to(&self, _object: &FileHandle, _caller: &Caller) -> Result<(), Status> {
         Ok(())
+    }
+
+    /// Returns true if an export has security flavors of its own: the flavor of each call is then
+    /// judged by [`flavors`](Self::flavors) and [`flavors_of`](Self::flavors_of).
+    fn has_security(&self) -> bool {
+        false
+    }
+
+    /// Security flavors that an export accepts from a client at this address; none if nothing is
+    /// known of them, so that no flavor is refused.
+    fn flavors(&self, _export: &str, _address: PeerAddress) -> Option<SecurityFlavors> {
+        None
+    }
+
+    /// The same for the export of an object. The handle is not verified.
+    fn flavors_of(&self, _object: &FileHandle, _address: PeerAddress) -> Option<SecurityFlavors> {
+        None
+    }
+
+    /// Returns true if an object is the root of an export. Not for each call: it allocates.
+    fn is_root(&self, object: &FileHandle) -> bool {
+        self.export_roots().iter().any(|export| export.root.as_ref() == Some(object))
     }
 
     /// Number of changes of the exports or their clients since the start.

@@ -49,6 +49,7 @@ use crate::{
         config::{ExportId, check_name, ids_by_name},
         faults::StoreFaults,
         handle::HandleKey,
+        security::SecurityFlavors,
         state_dir::StateDirectory,
     },
     files::{Callers, Epoch, Policy},
@@ -57,6 +58,7 @@ use crate::{
 use life::{MountLife, MountRecipe};
 use procedures4::CephPins;
 pub(crate) use session::CephSession;
+use session::root_of;
 use stag_ceph::{Library, SpaceUse};
 use stag_protocol::nfs::v3::{FileHandle, Verifier};
 use std::{
@@ -84,6 +86,8 @@ pub struct CephExportConfig {
     pub path: String,
     /// True if every change is refused with NFS3ERR_ROFS.
     pub read_only: bool,
+    /// Security flavors that it accepts; AUTH_SYS if none are given.
+    pub security: Option<SecurityFlavors>,
 }
 
 /// Configuration of the store and of its Ceph client.
@@ -122,6 +126,8 @@ struct CephExport {
     name: String,
     read_only: bool,
     fsid: u64,
+    /// Flavors that it accepts; none where no export has any.
+    security: Option<SecurityFlavors>,
 }
 
 /// The parts of the store that all helpers and shards share.
@@ -218,6 +224,23 @@ impl Backend for CephBackend {
         self.0.export_roots()
     }
 
+    fn has_security(&self) -> bool {
+        self.0.exports.iter().any(|export| export.security.is_some())
+    }
+
+    fn flavors(&self, export: &str) -> Option<SecurityFlavors> {
+        self.0.exports.iter().find(|it| it.name == export)?.security
+    }
+
+    fn flavors_of(&self, object: &FileHandle) -> Option<SecurityFlavors> {
+        let id = HandleKey::claimed_export(object)?;
+        self.0.exports.iter().find(|export| export.id == id)?.security
+    }
+
+    fn is_root(&self, object: &FileHandle) -> bool {
+        self.0.is_root(object)
+    }
+
     fn unpin(&self, file: &FileHandle) {
         self.0.unpin(file);
     }
@@ -242,6 +265,15 @@ impl CephShared {
         });
         roots.collect()
     }
+
+    fn is_root(&self, object: &FileHandle) -> bool {
+        let (Ok((id, vino)), Ok(live)) = (self.handles.open_inode(object), self.life.current())
+        else {
+            return false;
+        };
+        let export = self.exports.iter().find(|export| export.id == id);
+        export.is_some_and(|export| root_of(&live, export) == Ok(vino))
+    }
 }
 
 fn exports(
@@ -256,10 +288,12 @@ fn exports(
         .collect();
     let ids = ids_by_name(&named, state, cluster)?;
     let handles = cluster.map_or_else(|| state.handles(), Cluster::handles);
+    let has_security = config.exports.iter().any(|export| export.security.is_some());
     let mut exports = Vec::with_capacity(ids.len());
     for (place, (export, id)) in config.exports.iter().zip(ids).enumerate() {
         let (name, read_only, fsid) = (export.name.clone(), export.read_only, handles.fsid(id));
-        exports.push(Arc::new(CephExport { place, id, name, read_only, fsid }));
+        let security = has_security.then(|| export.security.unwrap_or_default());
+        exports.push(Arc::new(CephExport { place, id, name, read_only, fsid, security }));
     }
     Ok(exports)
 }

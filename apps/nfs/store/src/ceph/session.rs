@@ -9,7 +9,7 @@ use super::{
     rights::{all_groups, kind},
 };
 use crate::{
-    Caller, Failed, FileAttributes, HelperStore, ObjectChange, StoreCall, StoreOutcome,
+    Caller, Failed, FileAttributes, HelperStore, ObjectChange, Security, StoreCall, StoreOutcome,
     User as CallerUser,
     contract::name::{Meaning, Name},
     exports::{faults, handle::HandleKey, host_groups::SeenGroups},
@@ -36,6 +36,8 @@ pub(super) enum CallPurpose {
 pub struct CephSession {
     pub(super) shared: Arc<CephShared>,
     acting: User,
+    /// The security of the current caller's call.
+    security: Security,
     groups: Option<SeenGroups>,
 }
 
@@ -65,7 +67,7 @@ impl CName {
 impl CephSession {
     pub(super) fn new(shared: Arc<CephShared>) -> Self {
         let (acting, groups) = (shared.policy.anonymous(), shared.policy.groups(true));
-        Self { shared, acting, groups }
+        Self { shared, acting, security: Security::default(), groups }
     }
 
     pub(super) fn set_caller(&mut self, caller: &Caller) {
@@ -77,6 +79,7 @@ impl CephSession {
             CallerUser::Anyone => policy.anonymous(),
         };
         self.acting = acting.unwrap_or_else(alone);
+        self.security = caller.security;
     }
 
     /// The current caller.
@@ -127,6 +130,10 @@ impl CephSession {
         let (id, vino) = self.shared.handles.open_inode(handle)?;
         let mut exports = self.shared.exports.iter();
         let export = exports.find(|export| export.id == id).ok_or(Status::Stale)?;
+        // The gateway has judged it, unless the call found the object otherwise.
+        if export.security.is_some_and(|flavors| !flavors.accept(self.security)) {
+            return Err(Status::Acces);
+        }
         if purpose == CallPurpose::Change && export.read_only {
             return Err(Status::RoFs);
         }

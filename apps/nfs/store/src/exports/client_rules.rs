@@ -11,6 +11,9 @@ use ipnet::IpNet;
 use stag_engine::PeerAddress;
 use stag_nfs_os::User;
 
+use super::security::SecurityFlavors;
+use crate::{Caller, Security};
+
 /// Rules of one export for its clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExportRules {
@@ -58,6 +61,8 @@ pub struct ClientOptions {
     pub anon_gid: Option<u32>,
     /// True if callers may use unprivileged source ports.
     pub insecure: Option<bool>,
+    /// Security flavors that are accepted; AUTH_SYS if neither the clients nor the export have any.
+    pub security: Option<SecurityFlavors>,
 }
 
 impl ClientOptions {
@@ -70,6 +75,7 @@ impl ClientOptions {
             anon_uid: self.anon_uid.or(usual.anon_uid),
             anon_gid: self.anon_gid.or(usual.anon_gid),
             insecure: self.insecure.or(usual.insecure),
+            security: self.security.or(usual.security),
         }
     }
 }
@@ -80,6 +86,22 @@ pub(crate) struct Grant {
     pub read_only: bool,
     pub squash: Squash,
     pub anonymous: User,
+}
+
+/// The facts of a caller that rules judge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClientFacts {
+    pub address: PeerAddress,
+    /// Its user is root of its host, or no proof is required.
+    pub is_proven: bool,
+    pub security: Security,
+}
+
+impl From<&Caller> for ClientFacts {
+    fn from(caller: &Caller) -> Self {
+        let Caller { address, is_proven, security, .. } = *caller;
+        Self { address, is_proven, security }
+    }
 }
 
 /// The server's options, for those missing in an export.
@@ -94,6 +116,8 @@ pub(crate) struct UsualGrant {
 pub(crate) enum AccessFault {
     /// Its address is in none of the export's networks.
     Unlisted,
+    /// The export does not accept the security of its call.
+    Security,
     /// Its source port is unprivileged: any user of its host could claim to be another one.
     Unproven,
 }
@@ -102,6 +126,7 @@ impl fmt::Display for AccessFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unlisted => "not among the export's clients",
+            Self::Security => "the export does not accept the security flavor of the call",
             Self::Unproven => {
                 "its port is above 1023, which any user can take, and the export is not insecure"
             }
@@ -115,16 +140,30 @@ impl ExportRules {
         *self == Self::default()
     }
 
-    /// Rights of a client on an export with this `read_only` setting. `is_proven` says that its
-    /// user is root of its host, or that no proof is required.
+    /// True if the export or a network of its clients has flavors of its own.
+    pub fn have_security(&self) -> bool {
+        let clients = self.clients.iter().map(|rule| rule.options);
+        clients.chain([self.options]).any(|options| options.security.is_some())
+    }
+
+    /// Security flavors that the export accepts from a client; none if its address is not admitted.
+    pub fn flavors(&self, address: PeerAddress) -> Option<SecurityFlavors> {
+        let options = self.rule(address).ok()?.or(self.options);
+        Some(options.security.unwrap_or_default())
+    }
+
+    /// Rights of a caller on an export with this `read_only` setting.
     pub(crate) fn grant(
         &self,
-        address: PeerAddress,
-        is_proven: bool,
+        caller: &ClientFacts,
         usual: &UsualGrant,
     ) -> Result<Grant, AccessFault> {
-        let options = self.rule(address)?.or(self.options);
-        if !is_proven && !options.insecure.unwrap_or(usual.insecure) {
+        let options = self.rule(caller.address)?.or(self.options);
+        // The port says nothing about a call that is refused in any case.
+        if !options.security.unwrap_or_default().accept(caller.security) {
+            return Err(AccessFault::Security);
+        }
+        if !caller.is_proven && !options.insecure.unwrap_or(usual.insecure) {
             return Err(AccessFault::Unproven);
         }
         let UsualGrant { grant, .. } = usual;
@@ -175,6 +214,11 @@ mod tests {
         PeerAddress::Ip(address.parse().unwrap())
     }
 
+    /// A caller with AUTH_SYS.
+    fn from(address: PeerAddress, is_proven: bool) -> ClientFacts {
+        ClientFacts { address, is_proven, security: Security::Sys }
+    }
+
     fn rule(network: &str, options: ClientOptions) -> ClientRule {
         ClientRule { network: network.parse().unwrap(), options }
     }
@@ -183,7 +227,7 @@ mod tests {
     fn an_export_without_rules_leaves_everything_to_the_server() {
         let rules = ExportRules::default();
         assert!(rules.are_usual());
-        assert_eq!(rules.grant(at("192.0.2.1:700"), true, &usual()), Ok(usual().grant));
+        assert_eq!(rules.grant(&from(at("192.0.2.1:700"), true), &usual()), Ok(usual().grant));
     }
 
     #[test]
@@ -195,7 +239,7 @@ mod tests {
             options: ClientOptions { anon_gid: Some(9), ..ClientOptions::default() },
             ..ExportRules::default()
         };
-        let grant = |address| rules.grant(at(address), true, &usual());
+        let grant = |address| rules.grant(&from(at(address), true), &usual());
         let wide = grant("10.2.0.1:1").unwrap();
         assert_eq!((wide.read_only, wide.squash), (false, Squash::All));
         assert_eq!(wide.anonymous, User::new(65_534, 9, []));
@@ -206,10 +250,10 @@ mod tests {
             assert_eq!(grant(stranger), Err(AccessFault::Unlisted), "{stranger}");
         }
         let process = PeerAddress::Process { pid: 1, uid: 0 };
-        assert_eq!(rules.grant(process, true, &usual()), Err(AccessFault::Unlisted));
+        assert_eq!(rules.grant(&from(process, true), &usual()), Err(AccessFault::Unlisted));
         let local =
             ExportRules { clients: vec![rule("127.0.0.0/8", all)], ..ExportRules::default() };
-        assert!(local.grant(process, true, &usual()).is_ok(), "a process of this host");
+        assert!(local.grant(&from(process, true), &usual()).is_ok(), "a process of this host");
     }
 
     #[test]
@@ -219,7 +263,8 @@ mod tests {
         let ask = |export, client, server: bool| {
             let clients = vec![rule("0.0.0.0/0", client)];
             let rules = ExportRules { clients, options: export, ..ExportRules::default() };
-            rules.grant(at("10.0.0.1:40000"), false, &UsualGrant { insecure: server, ..usual() })
+            let caller = from(at("10.0.0.1:40000"), false);
+            rules.grant(&caller, &UsualGrant { insecure: server, ..usual() })
         };
         let open = ClientOptions::default();
         assert_eq!(ask(open, open, false), Err(AccessFault::Unproven));
@@ -240,6 +285,51 @@ mod tests {
             ExportRules { clients: vec![rule("0.0.0.0/0", writable)], ..ExportRules::default() };
         let read_only = Grant { read_only: true, ..usual().grant };
         let usual = UsualGrant { grant: read_only, ..usual() };
-        assert!(rules.grant(at("10.0.0.1:1"), true, &usual).unwrap().read_only);
+        assert!(rules.grant(&from(at("10.0.0.1:1"), true), &usual).unwrap().read_only);
+    }
+
+    #[test]
+    fn a_call_is_judged_by_the_flavors_of_its_network_then_of_the_export_then_by_sys() {
+        let flavors = |list: &[Security]| ClientOptions {
+            security: SecurityFlavors::of(list).unwrap(),
+            ..ClientOptions::default()
+        };
+        let strict = flavors(&[Security::Krb5p, Security::Krb5i]);
+        let mixed = flavors(&[Security::Krb5, Security::Sys]);
+        let clients =
+            vec![rule("10.0.0.0/8", ClientOptions::default()), rule("10.1.0.0/16", strict)];
+        let rules = ExportRules { clients: clients.clone(), options: mixed, ..Default::default() };
+        let plain = ExportRules { clients, ..Default::default() };
+        let judge = |rules: &ExportRules, address, security| {
+            let caller = ClientFacts { address: at(address), is_proven: true, security };
+            rules.grant(&caller, &usual()).map(drop)
+        };
+        use Security::{Krb5, Krb5i, Krb5p, None as Nobody, Sys};
+        for security in [Nobody, Sys, Krb5, Krb5i, Krb5p] {
+            let verdict = |accepted: &[Security]| match accepted.contains(&security) {
+                true => Ok(()),
+                false => Err(AccessFault::Security),
+            };
+            assert_eq!(judge(&rules, "10.2.0.1:1", security), verdict(&[Nobody, Sys, Krb5]));
+            assert_eq!(judge(&rules, "10.1.0.1:1", security), verdict(&[Krb5p, Krb5i]));
+            assert_eq!(judge(&plain, "10.2.0.1:1", security), verdict(&[Nobody, Sys]));
+            // An address that is not admitted learns nothing about flavors.
+            assert_eq!(judge(&rules, "11.0.0.1:1", security), Err(AccessFault::Unlisted));
+        }
+        assert_eq!(rules.flavors(at("10.1.0.1:1")), strict.security);
+        assert_eq!(rules.flavors(at("10.2.0.1:1")), mixed.security);
+        assert_eq!(plain.flavors(at("10.2.0.1:1")), Some(SecurityFlavors::SYS));
+        assert_eq!(rules.flavors(at("11.0.0.1:1")), None);
+        assert!(rules.have_security() && plain.have_security());
+        assert!(!ExportRules::default().have_security());
+    }
+
+    #[test]
+    fn a_port_is_not_judged_where_the_flavor_is_refused() {
+        let krb5 = SecurityFlavors::only(Security::Krb5);
+        let options = ClientOptions { security: Some(krb5), ..ClientOptions::default() };
+        let rules = ExportRules { options, ..ExportRules::default() };
+        let caller = from(at("10.0.0.1:40000"), false);
+        assert_eq!(rules.grant(&caller, &usual()), Err(AccessFault::Security));
     }
 }

@@ -6,6 +6,7 @@
 //! | `config.rs`, `register.rs` | the exports, and their ids, which are never reused |
 //! | `client_rules.rs`, `host_groups` | admitted clients with their rights; groups of users |
 //! | `host_users.rs` | users of this host by their names |
+//! | `security.rs` | security flavors that an export accepts |
 //! | `handle.rs` | file handles, with a tag that only this server can make |
 //! | `index` | names of files, by which a handle leads to a path after a restart |
 //! | `state_dir.rs`, `cluster.rs` | the state directory; settings of a cluster |
@@ -22,4 +23,5 @@ pub(crate) mod host_groups;
 pub mod host_users;
 pub mod index;
 pub(crate) mod register;
+pub mod security;
 pub mod state_dir;

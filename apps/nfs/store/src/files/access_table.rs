@@ -3,7 +3,7 @@
 //! If no export has rules of its own, this is decided when the caller is known
 //! ([`Files::act_as_caller`]). Else the export named by a call's first handle decides.
 
-use stag_engine::{Time, clock::Clock};
+use stag_engine::{PeerAddress, Time, clock::Clock};
 use stag_nfs_os::User as ActingUser;
 use stag_protocol::nfs::v3::{FileHandle, Status};
 
@@ -14,6 +14,7 @@ use crate::{
         client_rules::{AccessFault, ExportRules, Grant, Squash, UsualGrant},
         config::{ExportId, Exports},
         handle::HandleKey,
+        security::SecurityFlavors,
     },
     log_rate::EventRate,
 };
@@ -26,6 +27,8 @@ pub(super) struct AccessTable {
     named: Vec<(String, ExportRules)>,
     /// Callers may come from any port where an export does not say otherwise.
     is_insecure: bool,
+    /// An export has security flavors of its own. Where none has, no flavor is looked at.
+    has_security: bool,
 }
 
 impl AccessTable {
@@ -36,7 +39,9 @@ impl AccessTable {
         is_insecure: bool,
     ) -> Option<Self> {
         let has_own = named.iter().any(|(_, rules)| !rules.are_usual());
-        has_own.then(|| Self { rules: Vec::new(), named, is_insecure }.renewed(exports))
+        let has_security = named.iter().any(|(_, rules)| rules.have_security());
+        let table = || Self { rules: Vec::new(), named, is_insecure, has_security };
+        has_own.then(|| table().renewed(exports))
     }
 
     /// The same rules for exports that may have other ids.
@@ -44,7 +49,7 @@ impl AccessTable {
         let rules = exports.iter().filter_map(|export| {
             self.of_name(export.name()).map(|rules| (export.id(), rules.clone()))
         });
-        Self { rules: rules.collect(), named: self.named.clone(), is_insecure: self.is_insecure }
+        Self { rules: rules.collect(), named: self.named.clone(), ..*self }
     }
 
     fn of_name(&self, name: &str) -> Option<&ExportRules> {
@@ -73,6 +78,7 @@ pub(super) struct Guest {
 struct TurnedAway {
     clock: Clock,
     unlisted: EventRate,
+    security: EventRate,
     unproven: EventRate,
 }
 
@@ -81,6 +87,7 @@ impl Default for TurnedAway {
         Self {
             clock: Clock::start(),
             unlisted: EventRate::new("calls from no client of their export"),
+            security: EventRate::new("calls with a security flavor that their export refuses"),
             unproven: EventRate::new("calls from ports that prove nothing"),
         }
     }
@@ -93,6 +100,7 @@ impl TurnedAway {
         self.settle(now);
         match fault {
             AccessFault::Unlisted => self.unlisted.allows(now),
+            AccessFault::Security => self.security.allows(now),
             AccessFault::Unproven => self.unproven.allows(now),
         }
     }
@@ -100,6 +108,7 @@ impl TurnedAway {
     /// Logs the number that was suppressed.
     fn settle(&mut self, now: Time) {
         self.unlisted.settle(now);
+        self.security.settle(now);
         self.unproven.settle(now);
     }
 }
@@ -146,19 +155,63 @@ impl Files {
         Ok(grant.read_only)
     }
 
-    /// Checks whether a caller is one of an export's clients.
+    /// Checks whether the present caller may have the handle of an export's root. Its security
+    /// flavor is not judged: MOUNT is called with AUTH_SYS whatever the export accepts, and the
+    /// handle grants no rights.
+    ///
+    /// # Errors
+    /// As in [`Files::enter`].
+    pub(super) fn admit_to_mount(&mut self, id: ExportId) -> Result<(), Status> {
+        let Some(caller) = self.guest.caller else { return self.enter(id).map(drop) };
+        match self.grant(id, &caller) {
+            Ok(_) | Err(AccessFault::Security) => Ok(()),
+            Err(fault) => Err(self.turn_away(id, &caller, fault)),
+        }
+    }
+
+    /// Checks whether a caller is one of an export's clients. Its security flavor is not judged: a
+    /// client sees an export before it knows the flavors.
     ///
     /// # Errors
     /// [`Status::NoEnt`] when no export has that name; else as in [`Files::enter`].
     pub(super) fn judge_client(&self, export: &str, caller: &Caller) -> Result<(), Status> {
         let exports = &self.serving.exports;
-        if let Some(export) = exports.by_name(export.as_bytes()) {
-            return self.grant(export.id(), caller).map(drop).map_err(status_of);
+        let judged = if let Some(export) = exports.by_name(export.as_bytes()) {
+            self.grant(export.id(), caller)
+        } else {
+            let absent = exports.absent().iter().find(|config| config.name == export);
+            let absent = absent.ok_or(Status::NoEnt)?;
+            let rules = self.serving.access.as_ref().and_then(|table| table.of_name(&absent.name));
+            self.judge_by(rules, caller, absent.read_only)
+        };
+        match judged {
+            Ok(_) | Err(AccessFault::Security) => Ok(()),
+            Err(fault) => Err(status_of(fault)),
         }
-        let absent = exports.absent().iter().find(|config| config.name == export);
-        let absent = absent.ok_or(Status::NoEnt)?;
-        let rules = self.serving.access.as_ref().and_then(|table| table.of_name(&absent.name));
-        self.judge_by(rules, caller, absent.read_only).map(drop).map_err(status_of)
+    }
+
+    /// True if an export has security flavors of its own.
+    pub(super) fn has_flavors(&self) -> bool {
+        self.serving.access.as_ref().is_some_and(|table| table.has_security)
+    }
+
+    /// Flavors that an export accepts from a client; none if it does not admit the address.
+    pub(super) fn flavors_of_export(
+        &self,
+        export: &str,
+        address: PeerAddress,
+    ) -> Option<SecurityFlavors> {
+        self.serving.access.as_ref()?.of_name(export)?.flavors(address)
+    }
+
+    /// The same for the export that a handle names.
+    pub(super) fn flavors_of_object(
+        &self,
+        object: &FileHandle,
+        address: PeerAddress,
+    ) -> Option<SecurityFlavors> {
+        let id = HandleKey::claimed_export(object)?;
+        self.serving.access.as_ref()?.of_export(id)?.flavors(address)
     }
 
     /// The same for the export that a handle names. State left from a removed export may always be
@@ -193,7 +246,7 @@ impl Files {
         let usual = self.usual_grant(caller, is_read_only);
         let Some(table) = &self.serving.access else { return Ok(usual) };
         let usual = UsualGrant { grant: usual, insecure: table.is_insecure };
-        rules.map_or(Ok(usual.grant), |rules| rules.grant(caller.address, caller.is_proven, &usual))
+        rules.map_or(Ok(usual.grant), |rules| rules.grant(&caller.into(), &usual))
     }
 
     /// Rights where the export has no rule.
@@ -215,8 +268,8 @@ impl Files {
 
     /// True while refused callers are not yet reported in the log.
     pub(super) const fn owes_the_log(&self) -> bool {
-        let TurnedAway { unlisted, unproven, .. } = &self.guest.turned_away;
-        unlisted.has_left_out() || unproven.has_left_out()
+        let TurnedAway { unlisted, security, unproven, .. } = &self.guest.turned_away;
+        unlisted.has_left_out() || security.has_left_out() || unproven.has_left_out()
     }
 
     /// Logs the number of refused callers that were suppressed, once their second is over.
@@ -262,7 +315,8 @@ impl Files {
 /// The status of a call whose caller is refused.
 const fn status_of(fault: AccessFault) -> Status {
     match fault {
-        AccessFault::Unlisted => Status::Acces,
+        // The gateway judges the flavor first, and has other words for it in each version of NFS.
+        AccessFault::Unlisted | AccessFault::Security => Status::Acces,
         AccessFault::Unproven => Status::Perm,
     }
 }

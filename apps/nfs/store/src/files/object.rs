@@ -185,7 +185,7 @@ impl Files {
         // The server itself looks up the path, not the last user; the result grants no rights yet.
         let (export, names) = self.serving.exports.by_path(path).ok_or(Status::NoEnt)?;
         let (id, mut handle) = (export.id(), self.root_handle(export));
-        self.enter(id)?;
+        self.admit_to_mount(id)?;
         self.await_export(None);
         self.act_as(&User::Anyone);
         let _raised = self.search_anywhere()?;

@@ -6,7 +6,7 @@ use std::{
     io::{self, IoSlice},
 };
 
-use stag_engine::config;
+use stag_engine::{PeerAddress, config};
 use stag_pools::Buf;
 use stag_protocol::nfs::{
     v3::{
@@ -27,7 +27,7 @@ use crate::{
     ReadlinkDone, Renamed, SetDone, Store, StoreCall, StoreCallDone, StoreResult, TouchedFile,
     Visitor, WriteDone, WritePayload,
     contract::tickets::{ReadTicket, WaitTicket},
-    exports::faults,
+    exports::{faults, security::SecurityFlavors},
     helpers::Helpers,
     start_error::StartError,
 };
@@ -134,6 +134,18 @@ impl Store for Files {
 
     fn admits_to(&self, object: &FileHandle, caller: &Caller) -> Result<(), Status> {
         self.judge_client_of(object, caller)
+    }
+
+    fn has_security(&self) -> bool {
+        self.has_flavors()
+    }
+
+    fn flavors(&self, export: &str, address: PeerAddress) -> Option<SecurityFlavors> {
+        self.flavors_of_export(export, address)
+    }
+
+    fn flavors_of(&self, object: &FileHandle, address: PeerAddress) -> Option<SecurityFlavors> {
+        self.flavors_of_object(object, address)
     }
 
     fn edition(&self) -> u64 {

@@ -19,6 +19,7 @@ use crate::{
     ExportRoot, Store, StoreCall, StoreCallDone,
     call::carrier::Carrier,
     contract::tickets::{TICKETS, WaitTicket},
+    exports::security::SecurityFlavors,
     perform,
     shard_mailbox::{Inbox, Wakeup, next_of},
 };
@@ -40,6 +41,7 @@ struct GuestCall {
 struct HomeFacts {
     exports: Vec<ExportRoot>,
     verifier: Verifier,
+    security: Option<SecurityFlavors>,
 }
 
 /// One shard's part of a memory served by several.
@@ -122,7 +124,8 @@ impl Memory {
     /// The same store, which also executes the calls of guests.
     #[must_use]
     pub fn with_guests(mut self, mail: HomeMail) -> Self {
-        let facts = HomeFacts { exports: self.export_roots(), verifier: self.verifier() };
+        let (exports, verifier, security) = (self.export_roots(), self.verifier(), self.security);
+        let facts = HomeFacts { exports, verifier, security };
         mail.facts.set(facts).expect("one memory is the home of its guests");
         self.guests = Some(mail);
         self
@@ -179,6 +182,18 @@ impl Carrier for GuestMail {
 
     fn export_roots(&self) -> Vec<ExportRoot> {
         self.facts.get().map_or_else(Vec::new, |facts| facts.exports.clone())
+    }
+
+    fn has_security(&self) -> bool {
+        self.flavors("").is_some()
+    }
+
+    fn flavors(&self, _export: &str) -> Option<SecurityFlavors> {
+        self.facts.get()?.security
+    }
+
+    fn flavors_of(&self, _object: &FileHandle) -> Option<SecurityFlavors> {
+        self.flavors("")
     }
 
     /// Files are pinned by version 4 state, which is the home's.

@@ -45,7 +45,7 @@ mod xattrs;
 
 use crate::{
     ExportRoot, Failed, FileAttributes, FileTime, ObjectChange, Store, User,
-    start_error::StartError,
+    exports::security::SecurityFlavors, start_error::StartError,
 };
 use std::{io, path::PathBuf};
 
@@ -55,6 +55,7 @@ pub use home_shard::{GuestMail, HomeMail, MemoryMail};
 use procfs::process::Process;
 use rustix::time::{ClockId, clock_gettime};
 use space::Space;
+use stag_engine::PeerAddress;
 use stag_pools::{Budget, Buf, Pool};
 use stag_protocol::{
     nfs::{
@@ -98,6 +99,8 @@ pub struct MemoryConfig {
     pub inodes: usize,
     /// True if processes that share memory with this one may map the content for reading.
     pub shared: bool,
+    /// Security flavors that all exports accept; every flavor if none are given.
+    pub security: Option<SecurityFlavors>,
 }
 
 impl MemoryConfig {
@@ -108,6 +111,7 @@ impl MemoryConfig {
             capacity,
             inodes: (capacity / OCTETS_PER_INODE).max(INODES_MIN),
             shared: false,
+            security: None,
         }
     }
 
@@ -168,6 +172,7 @@ pub struct Memory {
     groups: Gids,
     last_time: FileTime,
     guests: Option<HomeMail>,
+    security: Option<SecurityFlavors>,
 }
 
 impl Memory {
@@ -203,6 +208,7 @@ impl Memory {
             groups: Gids::default(),
             last_time: FileTime::default(),
             guests: None,
+            security: config.security,
         };
         for export in &config.exports {
             memory.add_export(export, progress)?;
@@ -417,6 +423,18 @@ impl Store for Memory {
             root: self.handle(export.root).ok(),
         });
         roots.collect()
+    }
+
+    fn has_security(&self) -> bool {
+        self.security.is_some()
+    }
+
+    fn flavors(&self, _export: &str, _address: PeerAddress) -> Option<SecurityFlavors> {
+        self.security
+    }
+
+    fn flavors_of(&self, _object: &FileHandle, _address: PeerAddress) -> Option<SecurityFlavors> {
+        self.security
     }
 
     fn unpin(&mut self, file: &FileHandle) {

@@ -57,6 +57,7 @@ pub fn client(minor: u32) -> Client4 {
         name: name.to_owned(),
         path: format!("/{node}"),
         read_only,
+        security: None,
     };
     let config = CephConfig {
         library: library(),

@@ -137,7 +137,7 @@ fn add(
     if plan.exports.iter().any(|export| export.name == name) {
         return Err(bad(&format!("another directory is exported as /{name} already")));
     }
-    plan.exports.push(CephExportConfig { name, path: path.to_owned(), read_only });
+    plan.exports.push(CephExportConfig { name, path: path.to_owned(), read_only, security: None });
     for option in options.split('&').filter(|option| !option.is_empty()) {
         let Some((key, value)) = option.split_once('=').filter(|(_, value)| !value.is_empty())
         else {
@@ -193,6 +193,7 @@ mod tests {
             name: name.to_owned(),
             path: path.to_owned(),
             read_only,
+            security: None,
         };
         let expected = CephPlan {
             exports: vec![export("b", "/a/b", false), export("c", "/c", true)],

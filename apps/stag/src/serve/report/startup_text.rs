@@ -47,7 +47,7 @@ pub fn introduction(plan: &Plan, notices: &[String]) -> String {
     }
     let _ = writeln!(text, "{}", plan.memory);
     if let StorePlan::Ceph { ceph, .. } = &plan.store {
-        for CephExportConfig { name, path, read_only } in &ceph.exports {
+        for CephExportConfig { name, path, read_only, .. } in &ceph.exports {
             let _ = writeln!(text, "export /{name} = ceph:{path} ({})", mode(*read_only));
         }
     }

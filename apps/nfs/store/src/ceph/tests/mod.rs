@@ -88,7 +88,7 @@ impl CephBench {
         // Without a manager no other source reports the available space.
         directory.set_extended(c"ceph.quota.max_bytes", b"8589934592", &root).unwrap();
         let path = format!("/{node}");
-        let export = CephExportConfig { name: "data".to_owned(), path, read_only };
+        let export = CephExportConfig { name: "data".to_owned(), path, read_only, security: None };
         let config = CephConfig {
             library: place.library,
             user: None,

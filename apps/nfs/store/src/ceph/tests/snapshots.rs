@@ -81,6 +81,7 @@ fn several_exports_share_a_mount_and_stay_apart() {
                 name: name.to_owned(),
                 path: format!("{path}/{name}"),
                 read_only: name == "b",
+                security: None,
             })
             .into();
     });
