@@ -179,6 +179,13 @@ impl Flavors<'static> {
     pub const SYS: Self = Flavors(&[0, 0, 0, 1]);
 }
 
+impl<'a> Flavors<'a> {
+    /// Flavors whose numbers are these octets, four for each.
+    pub const fn over(words: &'a [[u8; 4]]) -> Self {
+        Self(words.as_flattened())
+    }
+}
+
 impl Flavors<'_> {
     /// The flavors.
     pub fn iter(&self) -> impl Iterator<Item = u32> {

@@ -9,13 +9,17 @@ use stag_protocol::{nfs::v3::Call, rpc::CallHeader};
 
 use super::{Gateway, NoMessage, start_call::Started};
 use crate::{
+    mount::service::flavors_of_path,
     pending::call::{CallMemories, PendingCall},
     reply::ReplyWriter,
     requester::{CallSource, Requester},
     v4::ChangeScope,
 };
 use stag_nfs_os::{OctetsKeeper, RoomKeeper};
-use stag_nfs_store::{Effort, Store, StoreCall, StoreRequest, TRANSFER_MAX, objects};
+use stag_nfs_store::{
+    Effort, Store, StoreCall, StoreRequest, TRANSFER_MAX, exports::security::SecurityFlavors,
+    objects,
+};
 use stag_pools::Extent;
 
 /// A call to begin in the store and to answer later.
@@ -81,6 +85,7 @@ impl<S: Store> Gateway<S> {
             xid: header.xid,
             procedure: Some(procedure),
             compound: None,
+            flavors: SecurityFlavors::default(),
             name: Some(name),
             is_harmless,
             change,
@@ -107,6 +112,7 @@ impl<S: Store> Gateway<S> {
             xid: header.xid,
             procedure: None,
             compound: None,
+            flavors: flavors_of_path(&self.store, path, source.from),
             name: None,
             is_harmless: true,
             change: None,

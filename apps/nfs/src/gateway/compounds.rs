@@ -22,6 +22,7 @@ use crate::{
 };
 use stag_nfs_store::{
     Answered, Procedures as _, StartError, Status, Store, StoreCall, StoreCallDone,
+    exports::security::SecurityFlavors,
 };
 
 impl<S: Store> Gateway<S> {
@@ -319,6 +320,7 @@ impl<S: Store> Gateway<S> {
             xid: Xid(0),
             procedure: None,
             compound: Some(id),
+            flavors: SecurityFlavors::default(),
             name: None,
             is_harmless,
             change: None,

@@ -29,19 +29,27 @@ pub(super) fn caller(
     address: PeerAddress,
     is_proven: bool,
 ) -> stag_nfs_store::Caller {
-    let (user, security) = match credential {
-        Credential::Sys(sys) => {
-            (User::Unix { uid: sys.uid, gid: sys.gid, gids: sys.gids }, Security::Sys)
-        }
-        Credential::None | Credential::Other(_) => (User::Anyone, Security::None),
+    let user = match credential {
+        Credential::Sys(sys) => User::Unix { uid: sys.uid, gid: sys.gid, gids: sys.gids },
+        Credential::None | Credential::Other(_) => User::Anyone,
         Credential::Proven(proven) => {
             let unix = |UnixUser { uid, gid, gids }| User::Unix { uid, gid, gids };
-            (proven.unix.map_or(User::Anyone, unix), proven.service.into())
+            proven.unix.map_or(User::Anyone, unix)
         }
     };
+    let security = security(credential);
     // A ticket proves its user from whatever port.
-    let is_proven = is_proven || matches!(credential, Credential::Proven(_));
+    let is_proven = is_proven || security.is_proven();
     stag_nfs_store::Caller { user, address, is_proven, security }
+}
+
+/// The security of a call with this credential.
+pub(super) fn security(credential: &Credential<'_>) -> Security {
+    match credential {
+        Credential::Sys(_) => Security::Sys,
+        Credential::None | Credential::Other(_) => Security::None,
+        Credential::Proven(proven) => proven.service.into(),
+    }
 }
 
 /// Versions of NFS that are served.

@@ -23,6 +23,7 @@ use stag_protocol::{
 
 use super::{Gateway, NoMessage, compounds::answered};
 use crate::{
+    mount::service::{MNT_LEN, answer_mounted},
     pending::{
         admission::UNSTARTED_MAX,
         call::PendingCall,
@@ -36,7 +37,7 @@ use crate::{
 };
 use stag_nfs_store::{
     self, Answered, Procedures as _, Store, StoreCall, StoreCallDone, StoreOutcome, StoreRequest,
-    WaitTicket,
+    WaitTicket, exports::security::SecurityFlavors,
 };
 
 /// Time after which the caller of a call that changes nothing is asked to retry.
@@ -122,8 +123,8 @@ impl<S: Store> Gateway<S> {
             StoreOutcome::Mounted(result) => *result,
             _ => Err(Status::ServerFault),
         };
-        let mut reply = ReplyWriter::begin(cx, pending.xid, crate::mount::service::MNT_LEN)?;
-        let outcome = crate::mount::service::answer_mounted(mounted, &mut reply);
+        let mut reply = ReplyWriter::begin(cx, pending.xid, MNT_LEN)?;
+        let outcome = answer_mounted(mounted, pending.flavors, &mut reply);
         self.counters.count_mount(MountProcedure::Mnt, outcome);
         Some(reply.finish())
     }
@@ -181,8 +182,8 @@ impl<S: Store> Gateway<S> {
                 self.counters.count_nfs(procedure, status);
             }
             None => {
-                let outcome =
-                    crate::mount::service::answer_mounted(Err(Status::Jukebox), &mut reply);
+                let flavors = SecurityFlavors::default();
+                let outcome = answer_mounted(Err(Status::Jukebox), flavors, &mut reply);
                 self.counters.count_mount(MountProcedure::Mnt, outcome);
             }
         }

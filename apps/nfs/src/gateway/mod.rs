@@ -17,6 +17,7 @@
 //! | file | what |
 //! |---|---|
 //! | `dispatch.rs`, `mounts.rs` | the procedure and the caller of a call; calls of MOUNT |
+//! | `flavors.rs` | calls of version 3 whose security flavor an export refuses |
 //! | `inline_reply.rs` | replies written in place |
 //! | `begin_call.rs`, `start_call.rs`, `finish_call.rs` | calls that wait, until their replies |
 //! | `compounds.rs` | NULL and COMPOUND of version 4, and the events that compounds wait for |
@@ -43,6 +44,7 @@ mod compounds;
 pub(crate) mod connection_policy;
 mod dispatch;
 mod finish_call;
+mod flavors;
 mod inline_reply;
 mod mounts;
 mod peers;
@@ -157,6 +159,12 @@ impl<S: Store> Gateway<S> {
         let source = CallSource::own(call.id, call.peer, call.from);
         let served = ServedVersions { three: self.serves_3, four: self.serves_4 };
         let target = route(header, served);
+        if self.store.has_security()
+            && let Ok(CallTarget::Nfs(procedure)) = &target
+            && let Some(answer) = self.judge_flavor(cx, &call, *procedure)
+        {
+            return answer;
+        }
         if self.serves_4
             && let Some(answer) = self.refuse_beside(cx, &call, &target)
         {

@@ -9,7 +9,7 @@ use stag_protocol::{
     rpc::{Accepted, CallHeader},
 };
 
-use super::{Gateway, NoMessage, inline_reply::conclude_short};
+use super::{Gateway, NoMessage, dispatch::security, inline_reply::conclude_short};
 use crate::{
     reply::ReplyWriter,
     requester::CallSource,
@@ -30,10 +30,21 @@ impl<S: Store> Gateway<S> {
         self.nfs4.as_ref()?;
         let mut rest = call.arguments.clone();
         let head = ShortHead::parse(&mut rest)?;
+        if self.store.has_security() && self.refuses(&head, call) {
+            return None;
+        }
         match head.is_stat(rest.clone()) {
             true => self.compound_stat(cx, source, call, &head),
             false => self.compound_shaped(cx, source, call, &ShortCompound::parse(head, rest)?),
         }
+    }
+
+    /// Returns true if the object of a compound refuses its security flavor, which the interpreter
+    /// then answers.
+    #[cold]
+    fn refuses(&self, head: &ShortHead, call: &Call<'_>) -> bool {
+        let flavors = self.store.flavors_of(head.object(), call.from);
+        flavors.is_some_and(|flavors| !flavors.accept(security(&call.header.credential)))
     }
 
     /// Answers a compound of nothing but the attributes of a stat(), in place in the send buffer.

@@ -10,18 +10,18 @@ use stag_protocol::{
         mount::{Call, Flavors, HostName, MntOk, MntResult, Mount, Path, Status, push_export},
         v3,
     },
-    xdr::{Codec, NoRoom, Reader, padded},
+    xdr::{Codec, NoRoom, padded},
 };
 
 use super::list::{MountEntry, MountList};
 use crate::reply::ReplyWriter;
-use stag_nfs_store::{Procedures as _, Store};
+use stag_nfs_store::{Procedures as _, Security, Store, exports::security::SecurityFlavors};
 
-/// AUTH_SYS and AUTH_NONE, as a counted array: the flavors of every export.
-const FLAVORS: [u8; 12] = [0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0];
+/// Flavors that a client can be told of at most, with AUTH_NONE.
+const FLAVORS_MAX: usize = Security::ALL.len() + 1;
 
 /// Bytes of the results of MNT at most.
-pub(crate) const MNT_LEN: usize = 4 + 4 + v3::FileHandle::MAX + FLAVORS.len();
+pub(crate) const MNT_LEN: usize = 4 + 4 + v3::FileHandle::MAX + 4 + 4 * FLAVORS_MAX;
 
 /// A call of MOUNT, with the state for its answer in addition to the store.
 pub(crate) struct MountCall<'a> {
@@ -68,11 +68,12 @@ impl<'a> MountCall<'a> {
                 Ok(())
             }
             Call::Mnt(path) => {
+                let flavors = flavors_of_path(store, path.0, self.from);
                 let mounted = store.now().mount(path.0);
                 if mounted.is_ok() {
                     self.mounts.add(self.from, path.0);
                 }
-                answer_mounted(mounted, reply)
+                answer_mounted(mounted, flavors, reply)
             }
             Call::Dump => written(reply, |list| list_mounts(&self.told, list)),
             Call::Export => written(reply, |list| list_exports(store, list)),
@@ -88,12 +89,35 @@ fn export_len(store: &impl Store, name: &str) -> usize {
     12 + padded(1 + name.len()) + groups
 }
 
+/// The flavors that a client may use for the export of a path.
+pub(crate) fn flavors_of_path(
+    store: &impl Store,
+    path: &[u8],
+    from: PeerAddress,
+) -> SecurityFlavors {
+    let path = path.strip_prefix(b"/").unwrap_or(path);
+    let is_of = |name: &&str| {
+        let rest = path.strip_prefix(name.as_bytes());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+    };
+    // The name of an export may begin with the name of another one.
+    let export = store.exports().filter(is_of).max_by_key(|name| name.len());
+    export.and_then(|name| store.flavors(name, from)).unwrap_or_default()
+}
+
 /// Writes the results of a MNT.
 pub(crate) fn answer_mounted(
     mounted: Result<v3::FileHandle, v3::Status>,
+    flavors: SecurityFlavors,
     reply: &mut ReplyWriter,
 ) -> Result<(), Status> {
-    let flavors = Flavors::parse(&mut Reader::new(&FLAVORS)).expect("the list says its length");
+    let mut words = [[0; 4]; FLAVORS_MAX];
+    let mut count = 0;
+    for (word, flavor) in words.iter_mut().zip(flavors.announced()) {
+        *word = flavor.pseudo_flavor().to_be_bytes();
+        count += 1;
+    }
+    let flavors = Flavors::over(words.get(..count).unwrap_or_default());
     let mounted: MntResult<'_> = match mounted {
         // RFC 1813 §5.2.1 [1813-107]: a MNT returns the handle and the accepted flavors
         Ok(handle) => Ok(MntOk { handle, flavors }),

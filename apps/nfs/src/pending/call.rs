@@ -10,7 +10,7 @@ use stag_nfs_os::{LentOctets, LentRoom, OctetsKeeper, RoomKeeper};
 use stag_pools::Buf;
 use stag_protocol::{nfs::v3::Procedure, rpc::Xid};
 
-use stag_nfs_store::StoreCall;
+use stag_nfs_store::{StoreCall, exports::security::SecurityFlavors};
 
 /// Memory of the shard that a call holds.
 #[derive(Debug, Default)]
@@ -67,6 +67,8 @@ pub(crate) struct PendingCall {
     /// The compound that waits for it; none for calls of version 3, and after the compound was
     /// resumed.
     pub(crate) compound: Option<CompoundId>,
+    /// Security flavors that the reply of a MNT lists.
+    pub(crate) flavors: SecurityFlavors,
     /// Its key in the duplicate request cache; none for MNT.
     pub(crate) name: Option<UnderWay>,
     /// True if it changes nothing.

@@ -71,7 +71,7 @@ use local::{delegated_exports::DelegatedExports, watched_files::WatchedFiles};
 use recovery::grace::Recovery;
 use session::{CertificateNames, Client, Clients, NameKey, Sessions, SlotInUse};
 use shards::{channel::HomeEnd, slot_lease::Borrowed};
-use stag_nfs_store::{LISTING_MAX, Store, TRANSFER_MAX, log_rate::EventRate};
+use stag_nfs_store::{LISTING_MAX, Security, Store, TRANSFER_MAX, log_rate::EventRate};
 use stag_nfs4_state::{ClientKey, DelegationPolicy, StateKey, StateLimits, StateTables};
 
 /// Properties of version 4 at a server.
@@ -101,7 +101,7 @@ const LIMITS: ReplyLimits = ReplyLimits {
     listing: LISTING_MAX,
     link: PATH_MAX as u32,
     xattr: XATTR_LEN_MAX as u32,
-    flavors: 2,
+    flavors: Security::ALL.len() as u32 + 1,
     handle: FileHandle::MAX as u32,
     user: 10,
 };

@@ -3,6 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | [`filehandle`], [`pseudo_fs`] | objects of filehandles; the directories that lead to exports |
+//! | [`flavors`] | security flavors that objects accept |
 //! | [`position`] | positions at which operations may appear |
 //! | [`association`] | connections that may use a client's sessions and record |
 //! | [`store_calls`], [`state_calls`] | calls of operations to the store, and to the state tables |
@@ -17,6 +18,7 @@ pub(in crate::v4) mod association;
 pub(in crate::v4) mod changes_in_flight;
 pub(in crate::v4) mod counters;
 pub(in crate::v4) mod filehandle;
+pub(in crate::v4) mod flavors;
 pub(in crate::v4) mod position;
 pub(in crate::v4) mod pseudo_fs;
 pub(in crate::v4) mod replay_log;

@@ -1,6 +1,6 @@
 //! Positions at which operations may appear in a compound (RFC 8881 §2.10.2).
 
-use stag_protocol::nfs::v4::{Operation, Request, Status4};
+use stag_protocol::nfs::v4::{Compound, Operation, Request, Status4};
 
 use crate::v4::session::{SequenceFacts, SlotInUse};
 
@@ -10,6 +10,8 @@ pub(in crate::v4) struct Step<'a> {
     /// Number of operations after it.
     pub(in crate::v4) left: u32,
     pub(in crate::v4) facts: &'a SequenceFacts<'a>,
+    /// The operations after it.
+    pub(in crate::v4) rest: &'a Compound<'a>,
 }
 
 impl Step<'_> {

@@ -221,7 +221,12 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         source: Stateid,
         target: Stateid,
     ) -> OpResult<(FileHandle, FileHandle)> {
-        let from = self.saved()?.object(Status4::IsDir)?;
+        let saved = self.saved()?;
+        // COPY and CLONE have no status for a wrong flavor.
+        if self.refuses(&saved) {
+            return Err(Status4::Access.into());
+        }
+        let from = saved.object(Status4::IsDir)?;
         let to = self.current()?.object(Status4::IsDir)?;
         let source = match source {
             // The current stateid of the source was saved with its filehandle.

@@ -239,7 +239,8 @@ impl<S: Store> CompoundContext<'_, '_, S> {
             return RunEnd::Over;
         }
         while let Some(next) = operations.next() {
-            let step = Step { place: self.compound.progress.count, left: operations.left(), facts };
+            let (place, left) = (self.compound.progress.count, operations.left());
+            let step = Step { place, left, facts, rest: &operations };
             let before = self.compound.reply.len();
             let place = S::MAY_WAIT.then_some(self.compound.place);
             self.begin_at_home(self.compound.progress.count);
@@ -410,8 +411,13 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         if is_measured_after(request) {
             self.check_len(self.reply_len().saturating_add(FAILURE_LEN))?;
         }
+        if self.store.has_security() {
+            self.judge_put(request, step.rest)?;
+        }
         // The operations after PUTFH check the handle; here there are none.
-        if let (Request::PutFh(_), 0, Ok(Node::Object(it))) = (request, step.left, self.current()) {
+        if let (Request::PutFh(_), 0, Ok(Node::Object(it))) = (request, step.left, self.current())
+            && !self.refuses(&Node::Object(it))
+        {
             return self.getattr(&it).map(drop);
         }
         Ok(())

@@ -17,7 +17,18 @@ use stag_nfs_store::{Status, Store};
 pub(super) fn lookup<S: Store>(context: &mut CompoundContext<'_, '_, S>, name: &[u8]) -> OpResult {
     let node = context.current()?;
     check_name(name)?;
-    let found = find(context, &node, name)?;
+    let found = match node {
+        Node::Object(_) => {
+            context.check_flavor(&node)?;
+            find(context, &node, name)?
+        }
+        // RFC 8881 §2.6.3.1.1.3 [8881-377]: the flavor has to be right for the object that is found
+        Node::Pseudo(_) => {
+            let found = find(context, &node, name)?;
+            context.check_flavor(&found)?;
+            found
+        }
+    };
     context.set_current(found);
     context.put(&Answer::Lookup(Ok(())))
 }
@@ -87,7 +98,17 @@ pub(in crate::v4) const fn status_of_kind(kind: Option<FileKind>) -> Status4 {
 }
 
 pub(super) fn lookupp<S: Store>(context: &mut CompoundContext<'_, '_, S>) -> OpResult {
-    let parent = parent(context)?;
+    let node = context.current()?;
+    let parent = match parent(context) {
+        // The store refuses to look above it, so its parent is in the same export.
+        Err(OpExit::Fail(Status4::Access)) => {
+            context.check_flavor(&node)?;
+            return Err(Status4::Access.into());
+        }
+        parent => parent?,
+    };
+    // RFC 8881 §18.14.3 [8881-384]: the flavor has to be right for the parent
+    context.check_flavor(&parent)?;
     context.set_current(parent);
     context.put(&Answer::LookupP(Ok(())))
 }

@@ -39,6 +39,7 @@ pub(super) fn rename<S: Store>(
     let (from, to) = (context.saved()?, context.current()?);
     check_name(args.old.0)?;
     check_name(args.new.0)?;
+    context.check_saved_flavor(&from, &to)?;
     context.nfs4.state.check_grace()?;
     let (from, to) = (from.object(Status4::RoFs)?, to.object(Status4::RoFs)?);
     context.note_change(|| ChangeScope::Names);
@@ -62,6 +63,7 @@ pub(super) fn rename<S: Store>(
 pub(super) fn link<S: Store>(context: &mut CompoundContext<'_, '_, S>, name: &[u8]) -> OpResult {
     let (file, directory) = (context.saved()?, context.current()?);
     check_name(name)?;
+    context.check_saved_flavor(&file, &directory)?;
     context.nfs4.state.check_grace()?;
     let (file, directory) = (file.object(Status4::IsDir)?, directory.object(Status4::RoFs)?);
     context.recall_for_name(&file)?;

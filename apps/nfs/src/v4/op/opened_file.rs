@@ -75,7 +75,10 @@ fn named<S: Store>(
             }
             .into());
         }
-        Node::Object(directory) => *directory,
+        Node::Object(directory) => {
+            context.check_flavor(node)?;
+            *directory
+        }
     };
     let named = match how {
         OpenHow::NoCreate => found(context, &directory, name),

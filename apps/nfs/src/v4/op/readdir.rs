@@ -268,6 +268,14 @@ fn read_pseudo<S: Store>(
     })
 }
 
+/// The status of an entry that refuses the flavor of the call. The READDIR itself cannot have it.
+fn wrong_flavor(asked: &Bitmap) -> OpExit {
+    match asked.contains(Attribute::RdattrError as u32) {
+        true => Status4::WrongSec.into(),
+        false => Status4::Access.into(),
+    }
+}
+
 /// Adds an entry of a directory of the pseudo file system, with the attributes of its target;
 /// returns false when it does not fit.
 fn push_below<S: Store>(
@@ -281,6 +289,9 @@ fn push_below<S: Store>(
         // Entries are hidden from callers that no export list beneath admits.
         Below::Directory(below) if !context.sees(below) => return Ok(true),
         Below::Export(export) if context.admission(export).is_err() => return Ok(true),
+        // RFC 8881 §18.29.3 [8881-385]: READDIR reports a wrong flavor by the entry alone
+        Below::Export(export) if context.refuses_at(export) => Err(wrong_flavor(asked)),
+        Below::Directory(below) if context.refuses_beneath(below) => Err(wrong_flavor(asked)),
         Below::Directory(below) => {
             context.nfs4.pseudo.handle_of(below).map(Node::Pseudo).ok_or(Status4::Stale.into())
         }

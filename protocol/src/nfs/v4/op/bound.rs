@@ -17,7 +17,7 @@ pub struct ReplyLimits {
     pub link: u32,
     /// Octets of the longest value of an extended attribute.
     pub xattr: u32,
-    /// Security flavors, of which none is RPCSEC_GSS.
+    /// Security flavors; those of RPCSEC_GSS are of Kerberos 5.
     pub flavors: u32,
     /// Octets of the longest filehandle.
     pub handle: u32,
@@ -68,7 +68,7 @@ impl Request<'_> {
             Self::ReadLink(()) => item(limits.link),
             Self::Rename(_) => 2 * CHANGE,
             Self::SecInfo(_) | Self::SecInfoNoName(_) => {
-                octets(limits.flavors).saturating_mul(4).saturating_add(4)
+                octets(limits.flavors).saturating_mul(GssMechanism::KERBEROS_LEN).saturating_add(4)
             }
             Self::SetAttr(_) | Self::IoAdvise(_) => BITMAP,
             Self::Write(_) => 4 + 4 + 8,

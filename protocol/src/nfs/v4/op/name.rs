@@ -8,7 +8,7 @@ use crate::nfs::v4::{
     Verifier4,
 };
 use crate::nfs::{Bulk, List};
-use crate::xdr::{Codec, Error, NoRoom, Reader, Writer};
+use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, padded};
 
 record! {
     /// Arguments of ACCESS (RFC 8881 §18.1.1).
@@ -240,6 +240,19 @@ pub struct GssMechanism<'a> {
 }
 
 crate::xdr::structure!(GssMechanism<'a> { oid, quality, service });
+
+impl GssMechanism<'static> {
+    /// Object identifier of Kerberos 5, 1.2.840.113554.1.2.2 (RFC 4121 §4.1), without DER's tag and
+    /// length.
+    pub const KERBEROS_OID: [u8; 9] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02];
+    /// Octets of Kerberos as a security flavor of a list.
+    pub const KERBEROS_LEN: usize = 4 + 4 + padded(Self::KERBEROS_OID.len()) + 4 + 4;
+
+    /// Kerberos 5 with this protection, and the default quality.
+    pub const fn kerberos(service: GssService) -> Self {
+        Self { oid: Text(&Self::KERBEROS_OID), quality: 0, service }
+    }
+}
 
 /// A security flavor that the server accepts (`secinfo4`, RFC 8881 §18.29.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
