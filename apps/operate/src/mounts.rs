@@ -28,6 +28,8 @@ pub struct Mounts {
     pub four: bool,
     /// Callers must use a port below 1024, unless `--insecure` is given.
     pub needs_low_port: bool,
+    /// Exports that do not accept AUTH_SYS, with the flavor that a mount of each names.
+    pub sec: Vec<(String, &'static str)>,
 }
 
 /// One way to mount an export.
@@ -99,8 +101,12 @@ impl Mounts {
     /// All ways to mount the export `name`: version 4 first, and RDMA before TCP.
     pub fn of(&self, name: &str) -> Vec<Mount> {
         let mut mounts: Vec<Mount> = Vec::new();
+        let sec = self.sec.iter().find(|(export, _)| export == name).map(|(_, flavor)| flavor);
         let mut add = |nfs, transport, at, options: &str| {
-            let mount = mount(nfs, transport, &source(at, name), name, options);
+            let comma = if options.is_empty() { "" } else { "," };
+            let sec = sec.map_or_else(String::new, |flavor| format!("{comma}sec={flavor}"));
+            let options = format!("{options}{sec}");
+            let mount = mount(nfs, transport, &source(at, name), name, &options);
             if !mounts.contains(&mount) {
                 mounts.push(mount);
             }
@@ -204,6 +210,7 @@ mod tests {
             three,
             four,
             needs_low_port: false,
+            sec: Vec::new(),
         }
     }
 
@@ -225,6 +232,24 @@ mod tests {
         );
         assert!(both.leaves_out_3());
         assert_eq!(both.of("data").iter().map(|mount| mount.nfs).collect::<Vec<_>>(), [4, 4, 3, 3]);
+    }
+
+    #[test]
+    fn an_export_without_auth_sys_is_mounted_with_its_flavor() {
+        let mut both = served(&["10.0.0.1:20049"], Some("10.0.0.1:2049"), [true, true]);
+        both.sec = vec![("data".to_owned(), "krb5p")];
+        let mounts = both.of("data");
+        assert_eq!(
+            lines(&mounts)[..4],
+            [
+                "mount -t nfs -o rdma,sec=krb5p 10.0.0.1:/data /mnt/data",
+                "10.0.0.1:/data /mnt/data nfs rdma,sec=krb5p,_netdev 0 0",
+                "mount -t nfs -o sec=krb5p 10.0.0.1:/data /mnt/data",
+                "10.0.0.1:/data /mnt/data nfs sec=krb5p,_netdev 0 0",
+            ]
+        );
+        assert!(mounts.iter().all(|mount| mount.command.contains("sec=krb5p")));
+        assert!(both.of("other").iter().all(|mount| !mount.command.contains("sec=")));
     }
 
     #[test]

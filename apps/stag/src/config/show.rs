@@ -143,7 +143,7 @@ fn export_text(origins: &Origins, export: &ExportEntry) -> String {
         let line = export.keys.iter().find(|(known, _)| known == key);
         let place = place(origins, line.map_or(ValueOrigin::Default, |it| ValueOrigin::Line(it.1)));
         let _ = match value {
-            Value::Array(_) => {
+            Value::Array(_) if key == "clients" => {
                 let clients = client_lines(origins, export);
                 writeln!(text, "{key} = [  # {place}\n{clients}]")
             }
@@ -249,7 +249,7 @@ fn client_fields(rule: &ClientRule) -> serde_json::Map<String, Value> {
 
 /// Options that are set.
 fn options_json(options: &ClientOptions) -> serde_json::Map<String, Value> {
-    let ClientOptions { read_only, squash, anon_uid, anon_gid, insecure } = *options;
+    let ClientOptions { read_only, squash, anon_uid, anon_gid, insecure, security } = *options;
     let word = |squash| match squash {
         Squash::Root => "root",
         Squash::None => "none",
@@ -261,6 +261,7 @@ fn options_json(options: &ClientOptions) -> serde_json::Map<String, Value> {
         ("anonuid", anon_uid.map(|it| json!(it))),
         ("anongid", anon_gid.map(|it| json!(it))),
         ("insecure", insecure.map(|it| json!(it))),
+        ("sec", security.map(|it| it.list().iter().map(|flavor| flavor.word()).collect())),
     ];
     let set = fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
     set.collect()

@@ -6,8 +6,11 @@ use super::{
 };
 use crate::args::{cidr, size};
 use stag_nfs_store::{
-    TRANSFER_MAX,
-    exports::client_rules::{ClientOptions, ClientRule, ExportRules, Squash},
+    Security, TRANSFER_MAX,
+    exports::{
+        client_rules::{ClientOptions, ClientRule, ExportRules, Squash},
+        security::SecurityFlavors,
+    },
 };
 use std::borrow::Cow;
 use toml::{
@@ -21,7 +24,7 @@ const TRANSFER_MIN: usize = 4_096;
 /// Keys of one listener.
 pub const LISTEN_KEYS: [&str; 3] = ["url", "cores", "unprotected"];
 /// Keys of one export.
-pub const EXPORT_KEYS: [&str; 13] = [
+pub const EXPORT_KEYS: [&str; 14] = [
     "path",
     "name",
     "access",
@@ -30,6 +33,7 @@ pub const EXPORT_KEYS: [&str; 13] = [
     "anonuid",
     "anongid",
     "insecure",
+    "sec",
     "slow",
     "mountpoint",
     "read-max",
@@ -37,8 +41,8 @@ pub const EXPORT_KEYS: [&str; 13] = [
     "delegations",
 ];
 /// Keys of a rule for clients of one export.
-pub const CLIENT_KEYS: [&str; 6] =
-    ["networks", "access", "squash", "anonuid", "anongid", "insecure"];
+pub const CLIENT_KEYS: [&str; 7] =
+    ["networks", "access", "squash", "anonuid", "anongid", "insecure", "sec"];
 
 /// A listener of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -238,6 +242,7 @@ fn option(options: &mut ClientOptions, key: &str, value: &Placed<'_>) -> Result<
         "anonuid" => options.anon_uid = Some(id(value, key)?),
         "anongid" => options.anon_gid = Some(id(value, key)?),
         "insecure" => options.insecure = Some(value::boolean(value, key)?),
+        "sec" => options.security = Some(flavors(value)?),
         _ => return Ok(false),
     }
     Ok(true)
@@ -267,6 +272,27 @@ fn squash(value: &Placed<'_>) -> Result<Squash, FileFault> {
             Err(FileFault::new(value.span(), why))
         }
     }
+}
+
+/// Security flavors, the preferred one first.
+fn flavors(value: &Placed<'_>) -> Result<SecurityFlavors, FileFault> {
+    let mut list = Vec::new();
+    for item in value::list(value, "sec")? {
+        let word = value::text(item, "a security flavor")?;
+        let flavor = Security::of_word(word).ok_or_else(|| {
+            let why =
+                format!("write \"krb5p\", \"krb5i\", \"krb5\" or \"sys\" instead of {word:?}");
+            FileFault::new(item.span(), why)
+        })?;
+        list.push(flavor);
+    }
+    let flavors = SecurityFlavors::of(&list).map_err(|twice| {
+        FileFault::new(value.span(), format!("sec has {:?} twice: leave one out", twice.word()))
+    })?;
+    flavors.ok_or_else(|| {
+        let why = "an empty list accepts no call: leave sec out to accept sys, or name flavors";
+        FileFault::new(value.span(), why)
+    })
 }
 
 fn delegation_rule(value: &Placed<'_>) -> Result<DelegationRule, FileFault> {

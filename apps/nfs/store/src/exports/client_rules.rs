@@ -140,6 +140,17 @@ impl ExportRules {
         *self == Self::default()
     }
 
+    /// These rules without security flavors.
+    #[must_use]
+    pub fn without_security(&self) -> Self {
+        let mut others = self.clone();
+        others.options.security = None;
+        for rule in &mut others.clients {
+            rule.options.security = None;
+        }
+        others
+    }
+
     /// True if the export or a network of its clients has flavors of its own.
     pub fn have_security(&self) -> bool {
         let clients = self.clients.iter().map(|rule| rule.options);

@@ -40,12 +40,14 @@ pub fn of(
         return Ok(None);
     }
     let is_more = |entry: &&ExportEntry| {
-        let is_usual = entry.rules.are_usual() && entry.delegations.is_none();
+        let is_usual = entry.rules.without_security().are_usual()
+            && entry.rules.clients.is_empty()
+            && entry.delegations.is_none();
         !is_usual || entry.name.is_some() || entry.is_slow || entry.is_mountpoint
     };
     if let Some(entry) = entries.iter().find(is_more) {
         return Err(Error::usage(format!(
-            "{}: an export on CephFS has path and access, and nothing else: leave the rest out",
+            "{}: an export on CephFS has path, access and sec, and nothing else: leave the rest out",
             origins.at(entry.line)
         )));
     }
@@ -68,7 +70,12 @@ pub fn of(
     if arguments.name.is_some() && all.len() > 1 {
         return Err(Error::usage("--name is for a single export: leave it out"));
     }
-    plan(&all, arguments.name.as_deref()).map(Some)
+    let mut plan = plan(&all, arguments.name.as_deref())?;
+    let of_entries = plan.exports.iter_mut().skip(arguments.directories.len());
+    for (export, entry) in of_entries.zip(entries) {
+        export.security = entry.rules.options.security;
+    }
+    Ok(Some(plan))
 }
 
 /// An export of the file in the form of the command line.

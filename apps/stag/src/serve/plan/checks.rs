@@ -1,6 +1,6 @@
 //! Checks for combinations of settings that no server can serve.
 
-use super::{exports::Exported, options::ServeOptions, shards::FabricShards};
+use super::{exports::Exported, options::ServeOptions, security, shards::FabricShards};
 use crate::{Error, args::address::cannot_listen, cluster, plain};
 use ipnet::IpNet;
 use stag_engine::launch;
@@ -72,13 +72,15 @@ pub fn check_sharing(fabrics: &[FabricShards]) -> Result<(), Error> {
 
 /// Refuses arguments that have no meaning for a store in memory.
 pub fn check_memory(arguments: &ServeOptions, exports: &[Exported]) -> Result<(), Error> {
-    let is_usual = |it: &Exported| it.rules.are_usual() && !it.is_slow && !it.is_mountpoint;
+    let is_usual =
+        |it: &Exported| it.rules.without_security().are_usual() && !it.is_slow && !it.is_mountpoint;
     if !exports.iter().all(is_usual) {
         return Err(Error::usage(
             "--memory has one list of clients for all exports, and no options of theirs: leave \
              them out, or serve the directories themselves",
         ));
     }
+    security::of_memory(exports)?;
     let callers = [
         ("--insecure", arguments.insecure),
         ("--mode", arguments.mode.is_some()),

@@ -19,6 +19,7 @@ mod parts;
 pub mod passed;
 pub mod proofs;
 pub mod ready_file;
+pub mod security;
 pub mod shards;
 pub mod state_dir;
 mod store;

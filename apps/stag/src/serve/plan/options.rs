@@ -9,7 +9,7 @@ use crate::{
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use stag_engine::{Sampling, Spin};
-use stag_nfs_store::helpers;
+use stag_nfs_store::{Security, helpers};
 use stag_protocol::rpcrdma::Versions;
 use stag_verbs::LinkSettings;
 use std::{ffi::OsString, path::PathBuf, time::Duration};
@@ -46,6 +46,10 @@ pub struct ServeOptions {
     /// CONNECT)
     #[arg(long)]
     pub insecure: bool,
+    /// Security flavors that exports accept, the preferred one first: krb5p, krb5i, krb5 and sys; an
+    /// export in a file may have its own (see SECURITY FLAVORS) [default: sys]
+    #[arg(long, value_name = "FLAVOR,…", value_delimiter = ',', value_parser = flavor)]
+    pub sec: Vec<Security>,
     /// Number of cores to use, each with its own thread and memory
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -314,6 +318,12 @@ fn squash(text: &str) -> Result<SquashRule, String> {
     let squash = SquashOption::from_str(word, false)
         .map_err(|_| format!("write root, none or all instead of {word:?}"))?;
     Ok(SquashRule { network, squash })
+}
+
+/// A security flavor by its word.
+pub fn flavor(word: &str) -> Result<Security, String> {
+    Security::of_word(word)
+        .ok_or_else(|| format!("write krb5p, krb5i, krb5 or sys instead of {word:?}"))
 }
 
 fn yes_or_no(text: &str) -> Result<bool, &'static str> {

@@ -23,6 +23,7 @@ use crate::{
     tls,
 };
 use stag_nfs::serve::ShardSizes;
+use stag_nfs_store::Security;
 
 /// The checked parts.
 #[derive(Debug)]
@@ -174,7 +175,11 @@ fn setting_of_users(
 }
 
 fn reach(listen: &ListenPlan, content: &ContentPlan) -> Reach {
-    let are_usual = content.exports.iter().all(|export| export.rules.are_usual());
+    let rules = || content.exports.iter().map(|export| &export.rules);
+    // Only a server all of whose callers are proven by tickets trusts them for that.
+    let accepts_words = rules()
+        .any(|rules| rules.options.security.is_none_or(|flavors| flavors.accept(Security::Sys)));
+    let are_usual = accepts_words && rules().all(|rules| rules.without_security().are_usual());
     Reach {
         is_of_this_host: listen.is_of_this_host(),
         has_addresses: !listen.addresses.is_empty(),

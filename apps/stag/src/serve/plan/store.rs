@@ -7,6 +7,7 @@ use super::{
     client_rules::{Reach, callers},
     exports::{self, Exported},
     options::ServeOptions,
+    security,
     state_dir::state_dir,
 };
 use crate::{Error, args::size, settings::Merged};
@@ -65,7 +66,9 @@ impl ContentPlan {
             None => exports::all(arguments, &settings.exports, origins)?,
         };
         let capacity = arguments.memory.as_deref().map(capacity).transpose()?;
-        let content = Self { exports, ceph, capacity };
+        let mut content = Self { exports, ceph, capacity };
+        let usual = security::usual(settings, security::has_kerberos(arguments))?;
+        security::settle(&mut content.exports, content.ceph.as_mut(), usual);
         exports::check_names(&content.exports, content.is_of_host(), origins)?;
         Ok(content)
     }
@@ -121,7 +124,9 @@ impl StorePlan {
 }
 
 fn exported(export: &CephExportConfig) -> Exported {
-    Exported::new(export.name.clone(), None, export.read_only)
+    let mut exported = Exported::new(export.name.clone(), None, export.read_only);
+    exported.rules.options.security = export.security;
+    exported
 }
 
 /// Helpers, and the exports whose calls they make.

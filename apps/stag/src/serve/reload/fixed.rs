@@ -49,7 +49,14 @@ pub fn fixed(plan: &Plan, options: &ServeOptions) -> Vec<(&'static str, String)>
         ("rpcbind", format!("{:?}", plan.rpcbind)),
         ("ready-file", format!("{:?}", plan.ready_file)),
     ];
-    own.into_iter().chain(of_store(&plan.store)).collect()
+    own.into_iter().chain(of_store(&plan.store)).chain(of_flavors(plan)).collect()
+}
+
+/// Security flavors, where the store keeps them.
+fn of_flavors(plan: &Plan) -> Option<(&'static str, String)> {
+    let flavors = plan.exports.iter().map(|export| export.rules.options.security);
+    let is_of_host = matches!(plan.store, StorePlan::Files { .. });
+    (!is_of_host).then(|| ("sec", format!("{:?}", flavors.collect::<Vec<_>>())))
 }
 
 /// Those of the store.

@@ -9,7 +9,10 @@ use crate::{
 };
 use stag_fabrics::FabricAddress;
 use stag_nfs::serve::Started;
-use stag_nfs_store::exports::client_rules::{ClientOptions, ClientRule, Squash};
+use stag_nfs_store::{
+    Security,
+    exports::client_rules::{ClientOptions, ClientRule, Squash},
+};
 use stag_operate::{
     control::answers::{ExportFacts, ExportList, Facts},
     metrics::{Gathered, ShardPlace, object},
@@ -58,7 +61,7 @@ fn client(rule: &ClientRule) -> String {
 
 /// The options that are set, as `ro,squash=none,insecure`.
 fn options(options: &ClientOptions) -> String {
-    let ClientOptions { read_only, squash, anon_uid, anon_gid, insecure } = *options;
+    let ClientOptions { read_only, squash, anon_uid, anon_gid, insecure, security } = *options;
     let squash = squash.map(|squash| match squash {
         Squash::Root => "squash=root",
         Squash::None => "squash=none",
@@ -70,6 +73,7 @@ fn options(options: &ClientOptions) -> String {
         anon_uid.map(|uid| format!("anonuid={uid}")),
         anon_gid.map(|gid| format!("anongid={gid}")),
         insecure.map(|it| if it { "insecure" } else { "secure" }.to_owned()),
+        security.map(|flavors| format!("sec={flavors}")),
     ];
     words.into_iter().flatten().collect::<Vec<_>>().join(",")
 }
@@ -82,7 +86,15 @@ pub fn mounts(plan: &Plan, found: &Addresses) -> Mounts {
         three: plan.nfs.three,
         four: plan.nfs.four.is_some(),
         needs_low_port: plan.clients.must_be_privileged,
+        sec: plan.exports.iter().filter_map(sec).collect(),
     }
+}
+
+/// The flavor that a mount of an export has to name: its first, unless it accepts AUTH_SYS.
+fn sec(export: &Exported) -> Option<(String, &'static str)> {
+    let flavors = export.rules.options.security?;
+    let is_named = !flavors.accept(Security::Sys);
+    is_named.then(|| (export.name.clone(), flavors.first().word()))
 }
 
 /// Facts for controllers.
@@ -131,6 +143,7 @@ pub fn write(file: &Path, gathered: &Gathered) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stag_nfs_store::exports::security::SecurityFlavors;
 
     #[test]
     fn a_client_is_shown_with_the_options_that_it_has() {
@@ -142,9 +155,10 @@ mod tests {
             squash: Some(Squash::None),
             anon_uid: Some(7),
             insecure: Some(false),
+            security: SecurityFlavors::of(&[Security::Krb5p, Security::Sys]).unwrap(),
             ..none
         };
         let shown = client(&ClientRule { network, options: own });
-        assert_eq!(shown, "10.0.0.0/8(ro,squash=none,anonuid=7,secure)");
+        assert_eq!(shown, "10.0.0.0/8(ro,squash=none,anonuid=7,secure,sec=krb5p:sys)");
     }
 }

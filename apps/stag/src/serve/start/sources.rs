@@ -4,7 +4,7 @@
 use super::ceph_start;
 use crate::{
     Error,
-    serve::plan::{Plan, StorePlan},
+    serve::plan::{Plan, StorePlan, security},
 };
 use stag_engine::launch::CoreId;
 use stag_nfs::serve::StoreSource;
@@ -38,7 +38,9 @@ pub fn source(plan: &Plan) -> Result<StoreSource, Error> {
                 .map(StoreSource::Ceph)
         }
         StorePlan::Memory { capacity, .. } => {
-            Ok(StoreSource::Memory(memory::MemoryConfig::new(plan.copies(), *capacity)))
+            let security = security::of_memory(&plan.exports)?;
+            let config = memory::MemoryConfig::new(plan.copies(), *capacity);
+            Ok(StoreSource::Memory(memory::MemoryConfig { security, ..config }))
         }
     }
 }
