@@ -6,6 +6,7 @@ mod canary;
 pub mod client;
 mod errors;
 mod files;
+pub mod flavors;
 mod listing;
 mod memory;
 mod mounts;

@@ -10,6 +10,7 @@ use stag_nfs::Gateway;
 use stag_nfs_store::{
     Backend, RemoteStore,
     ceph::{CephBackend, CephConfig, CephExportConfig, INODES},
+    exports::security::SecurityFlavors,
     files::Callers,
     helpers::{HelperConfig, Helpers},
 };
@@ -25,6 +26,7 @@ use std::{
     },
     time::Duration,
 };
+use tempfile::TempDir;
 
 fn library() -> &'static Library {
     static LIBRARY: OnceLock<&'static Library> = OnceLock::new();
@@ -41,6 +43,14 @@ fn mount(configuration: &Path) -> CephMount {
 
 /// A client of a gateway to a directory of the fake file system, which is the caller's.
 pub fn client(minor: u32) -> Client4 {
+    let (store, kept) = store(None);
+    let gateway = Gateway::new(store).with_nfs4(CONFIG);
+    let tcp = Box::new(OverTcp::new(gateway, Config::small()));
+    Client4::on(tcp, ServedExport::new(b"data", kept), minor)
+}
+
+/// The store, with everything that it needs to stay. Its `/data` accepts these flavors.
+pub fn store(security: Option<SecurityFlavors>) -> (RemoteStore, (TempDir, CephMount)) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let home = tempfile::tempdir().unwrap();
     let configuration = home.path().join("ceph.conf");
@@ -57,7 +67,7 @@ pub fn client(minor: u32) -> Client4 {
         name: name.to_owned(),
         path: format!("/{node}"),
         read_only,
-        security: None,
+        security: security.filter(|_| name == "data"),
     };
     let config = CephConfig {
         library: library(),
@@ -81,9 +91,7 @@ pub fn client(minor: u32) -> Client4 {
     let ways =
         HelperConfig { backend: Some(Arc::clone(&backend)), threads: 4, ..HelperConfig::new(1) };
     let helpers = Helpers::start_for(ways).unwrap().pop().unwrap();
-    let gateway = Gateway::new(RemoteStore::new(backend, helpers)).with_nfs4(CONFIG);
-    let tcp = Box::new(OverTcp::new(gateway, Config::small()));
-    Client4::on(tcp, ServedExport::new(b"data", (home, control)), minor)
+    (RemoteStore::new(backend, helpers), (home, control))
 }
 
 #[test]
