@@ -53,9 +53,9 @@ impl<S: Store> Gateway<S> {
         service: GssService,
     ) -> Result<Answer, NoMessage> {
         let Call { id, peer, from, header, arguments, pulled } = call;
-        let nobody =
+        let anonymous =
             ProvenUser { identity: PrincipalId([0; 16]), principal: "", service, unix: None };
-        let header = CallHeader { credential: Credential::Proven(nobody), ..*header };
+        let header = CallHeader { credential: Credential::Proven(anonymous), ..*header };
         let (id, peer, from) = (*id, *peer, *from);
         let call = Call { id, peer, from, header, arguments: arguments.clone(), pulled: *pulled };
         let source = CallSource::own(id, peer, from);

@@ -17,7 +17,7 @@ use super::list::{MountEntry, MountList};
 use crate::reply::ReplyWriter;
 use stag_nfs_store::{Procedures as _, Security, Store, exports::security::SecurityFlavors};
 
-/// Flavors that a client can be told of at most, with AUTH_NONE.
+/// Flavors in the reply of MNT at most, with AUTH_NONE.
 const FLAVORS_MAX: usize = Security::ALL.len() + 1;
 
 /// Bytes of the results of MNT at most.

@@ -1,5 +1,5 @@
-//! Security flavors of exports, in version 3: MNT lists them, and a call with another one is denied,
-//! but for what a client asks before it knows them (RFC 2623 §2.3).
+//! Security flavors of exports, in version 3: MNT lists them. A call with another one is denied,
+//! except for questions of a client that does not know them yet (RFC 2623 §2.3).
 //!
 //! No context of RPCSEC_GSS is set up here: AUTH_SYS with the machine name `krb5`, `krb5i` or
 //! `krb5p` stands for a call that one proves, with that protection.

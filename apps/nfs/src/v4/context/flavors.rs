@@ -10,7 +10,7 @@ use stag_protocol::nfs::v4::{Compound, OpenClaim, Request, Status4};
 use super::{CompoundContext, OpResult, filehandle::Node};
 use stag_nfs_store::{Store, exports::security::SecurityFlavors};
 
-/// What an operation after PUTFH and its like does to the judgement of the filehandle.
+/// The effect of an operation after PUTFH and its like on the judgement of the filehandle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NextOperation {
     /// SAVEFH, which counts as absent.

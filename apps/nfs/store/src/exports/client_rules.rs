@@ -315,15 +315,15 @@ mod tests {
             let caller = ClientFacts { address: at(address), is_proven: true, security };
             rules.grant(&caller, &usual()).map(drop)
         };
-        use Security::{Krb5, Krb5i, Krb5p, None as Nobody, Sys};
-        for security in [Nobody, Sys, Krb5, Krb5i, Krb5p] {
+        use Security::{Krb5, Krb5i, Krb5p, None as Anyone, Sys};
+        for security in [Anyone, Sys, Krb5, Krb5i, Krb5p] {
             let verdict = |accepted: &[Security]| match accepted.contains(&security) {
                 true => Ok(()),
                 false => Err(AccessFault::Security),
             };
-            assert_eq!(judge(&rules, "10.2.0.1:1", security), verdict(&[Nobody, Sys, Krb5]));
+            assert_eq!(judge(&rules, "10.2.0.1:1", security), verdict(&[Anyone, Sys, Krb5]));
             assert_eq!(judge(&rules, "10.1.0.1:1", security), verdict(&[Krb5p, Krb5i]));
-            assert_eq!(judge(&plain, "10.2.0.1:1", security), verdict(&[Nobody, Sys]));
+            assert_eq!(judge(&plain, "10.2.0.1:1", security), verdict(&[Anyone, Sys]));
             // An address that is not admitted learns nothing about flavors.
             assert_eq!(judge(&rules, "11.0.0.1:1", security), Err(AccessFault::Unlisted));
         }

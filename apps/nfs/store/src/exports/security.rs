@@ -109,7 +109,7 @@ impl SecurityFlavors {
         self.list().contains(&named)
     }
 
-    /// The flavors that clients are told of: the list, and AUTH_NONE at its end if it is accepted.
+    /// The flavors that answers list: these, and AUTH_NONE at the end if it is accepted.
     pub fn announced(self) -> impl Iterator<Item = Security> {
         let none = self.accept(Security::None).then_some(Security::None);
         let listed = self.flavors.into_iter().take(self.len);
@@ -159,9 +159,9 @@ impl fmt::Debug for SecurityFlavors {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Security::{Krb5, Krb5i, Krb5p, None as Nobody, Sys};
+    use Security::{Krb5, Krb5i, Krb5p, None as Anyone, Sys};
 
-    const EVERY: [Security; 5] = [Nobody, Sys, Krb5, Krb5i, Krb5p];
+    const EVERY: [Security; 5] = [Anyone, Sys, Krb5, Krb5i, Krb5p];
 
     fn of(list: &[Security]) -> SecurityFlavors {
         SecurityFlavors::of(list).unwrap().unwrap()
@@ -174,7 +174,7 @@ mod tests {
             assert_eq!((flavors.list(), flavors.first()), (list, list[0]));
             for security in EVERY {
                 let is_listed = list.contains(&security);
-                let expected = is_listed || (security == Nobody && list.contains(&Sys));
+                let expected = is_listed || (security == Anyone && list.contains(&Sys));
                 assert_eq!(flavors.accept(security), expected, "{flavors} {security:?}");
             }
             assert_eq!(flavors.need_kerberos(), *list != [Sys]);
@@ -188,17 +188,17 @@ mod tests {
         for list in [&[Krb5, Sys, Krb5][..], &[Krb5, Krb5]] {
             assert_eq!(SecurityFlavors::of(list), Err(Krb5));
         }
-        for list in [&[Nobody][..], &[Sys, Nobody]] {
-            assert_eq!(SecurityFlavors::of(list), Err(Nobody));
+        for list in [&[Anyone][..], &[Sys, Anyone]] {
+            assert_eq!(SecurityFlavors::of(list), Err(Anyone));
         }
     }
 
     #[test]
-    fn clients_are_told_the_flavors_in_order_and_auth_none_last() {
-        let told = |list: &[Security]| of(list).announced().collect::<Vec<_>>();
-        assert_eq!(told(&[Sys]), [Sys, Nobody]);
-        assert_eq!(told(&[Sys, Krb5p]), [Sys, Krb5p, Nobody]);
-        assert_eq!(told(&[Krb5p, Krb5]), [Krb5p, Krb5]);
+    fn answers_list_the_flavors_in_order_and_auth_none_last() {
+        let answer = |list: &[Security]| of(list).announced().collect::<Vec<_>>();
+        assert_eq!(answer(&[Sys]), [Sys, Anyone]);
+        assert_eq!(answer(&[Sys, Krb5p]), [Sys, Krb5p, Anyone]);
+        assert_eq!(answer(&[Krb5p, Krb5]), [Krb5p, Krb5]);
         assert_eq!(of(&[Krb5p, Krb5, Sys]).to_string(), "krb5p:krb5:sys");
         let numbers = EVERY.map(Security::pseudo_flavor);
         assert_eq!(numbers, [0, 1, 390_003, 390_004, 390_005]);

@@ -47,7 +47,7 @@ pub fn of(
     };
     if let Some(entry) = entries.iter().find(is_more) {
         return Err(Error::usage(format!(
-            "{}: an export on CephFS has path, access and sec, and nothing else: leave the rest out",
+            "{}: an export on CephFS has path, access and sec alone: leave the rest out",
             origins.at(entry.line)
         )));
     }

@@ -46,8 +46,8 @@ pub struct ServeOptions {
     /// CONNECT)
     #[arg(long)]
     pub insecure: bool,
-    /// Security flavors that exports accept, the preferred one first: krb5p, krb5i, krb5 and sys; an
-    /// export in a file may have its own (see SECURITY FLAVORS) [default: sys]
+    /// Security flavors that exports accept, the preferred one first: krb5p, krb5i, krb5 and sys;
+    /// an export in a file may have its own (see SECURITY FLAVORS) [default: sys]
     #[arg(long, value_name = "FLAVOR,…", value_delimiter = ',', value_parser = flavor)]
     pub sec: Vec<Security>,
     /// Number of cores to use, each with its own thread and memory

@@ -24,7 +24,7 @@ pub fn usual(
         Error::usage(format!("--sec has {} twice: leave one out", twice.word()))
     })?;
     check(&settings.exports, &settings.origins, flavors, has_kerberos)?;
-    // Where tickets are verified, an export without flavors must not accept them by omission.
+    // Once tickets are verified, an export without flavors must not accept them by omission.
     Ok(flavors.or(has_kerberos.then_some(SecurityFlavors::SYS)))
 }
 
