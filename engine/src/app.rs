@@ -5,8 +5,8 @@
 
 pub use crate::{
     call::{
-        Answer, AnswerItem, Call, CallId, Outcome, Request, RequestItem, ResultRooms, ShortRequest,
-        Token,
+        Answer, AnswerItem, Call, CallId, CannotSign, Outcome, Request, RequestItem, ResultRooms,
+        ShortRequest, SignCall, Token,
     },
     cx::Cx,
     fault::CallFault,

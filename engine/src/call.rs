@@ -10,7 +10,7 @@ use crate::{
 use stag_pools::{Buf, table::Key};
 use stag_protocol::{rpc::CallHeader, rpcrdma::responder::ITEMS_MAX, xdr};
 use stag_verbs::PeerAddress;
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 /// One call of a peer, until it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -137,6 +137,32 @@ impl ResultRooms {
         })
     }
 }
+
+/// Completes a call message each time it is sent, when its XID is known: a signature that covers the
+/// XID, a number that belongs to one transmission (RFC 2203 §5.3.1, §5.3.3.1).
+/// [`Cx::call_signed`](crate::Cx::call_signed) makes such calls.
+pub trait SignCall: fmt::Debug {
+    /// Completes `message`, the RPC message with its XID and without its item. A call that is sent
+    /// again comes here again, with the octets that the last time left.
+    ///
+    /// # Errors
+    /// If the message cannot be completed: the call then ends with
+    /// [`CallFault::Limit`].
+    fn sign(&mut self, message: &mut [u8]) -> Result<(), CannotSign>;
+}
+
+/// A call message cannot be completed: its signer's numbers are used up, or the message is not the
+/// signer's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CannotSign;
+
+impl fmt::Display for CannotSign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the call cannot be signed")
+    }
+}
+
+impl std::error::Error for CannotSign {}
 
 /// A short call: it has no argument or result that could travel in a chunk, and its longest reply
 /// fits inline.

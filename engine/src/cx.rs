@@ -1,7 +1,7 @@
 //! The actions of an app: answers, calls, memory, and names of peers.
 
 use crate::{
-    call::{Answer, Call, CallId, Request, ResultRooms, ShortRequest, Token},
+    call::{Answer, Call, CallId, Request, ResultRooms, ShortRequest, SignCall, Token},
     core::Core,
     fault::CallFault,
     peer_view::{ClientName, Over, Parted, PeerId},
@@ -302,6 +302,21 @@ impl Cx<'_> {
         // If it fails at once, the outcome is reported after the app has returned.
         if let Some(request) = request {
             self.core.wishes.ask(Action::Call(peer, request, rooms));
+        }
+    }
+
+    /// Calls a peer as [`call`](Self::call) does, by a message that `signer` completes each time it
+    /// is sent.
+    pub fn call_signed(&mut self, peer: PeerId, request: Request, signer: Box<dyn SignCall>) {
+        let mut request = Some(request);
+        let mut signer = Some(signer);
+        if self.core.wishes.may_queue(peer)
+            && self.core.queue_signed(peer, &mut request, &mut signer).is_ok()
+        {
+            self.core.wishes.start(peer);
+        }
+        if let (Some(request), Some(signer)) = (request, signer) {
+            self.core.wishes.ask(Action::CallSigned(peer, request, signer));
         }
     }
 

@@ -82,9 +82,9 @@ mod ways;
 mod work;
 
 pub use app::{
-    Answer, AnswerItem, App, Call, CallFault, CallId, ClientName, ConnectLimit, Cx, Drained,
-    Outcome, Over, Parted, PeerId, PeerSecurity, RefusedPeer, Request, RequestItem, ResultRooms,
-    ShortRequest, Token,
+    Answer, AnswerItem, App, Call, CallFault, CallId, CannotSign, ClientName, ConnectLimit, Cx,
+    Drained, Outcome, Over, Parted, PeerId, PeerSecurity, RefusedPeer, Request, RequestItem,
+    ResultRooms, ShortRequest, SignCall, Token,
 };
 pub use clock::Meter;
 pub use config::{Config, HEAD_ROOM};

@@ -29,6 +29,9 @@ impl<P: Provider, A: App> Shard<P, A> {
             match action {
                 Action::Answer(call, answer) => self.answer(call, answer),
                 Action::Call(peer, request, rooms) => self.call(peer, request, rooms),
+                Action::CallSigned(peer, request, signer) => {
+                    self.call_signed(peer, request, signer);
+                }
                 Action::Queue(call) => self.queue(call),
                 Action::Fail(peer, token, fault) => self.fail(peer, token, fault),
                 Action::Moved(peer) => self.note_move(peer),

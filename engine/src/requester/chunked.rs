@@ -76,6 +76,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         let sizes = sizes_of(call)?;
         let known = call.xid;
         let xid = known.unwrap_or_else(|| self.core.requester.xid(key.index()));
+        let call = self.core.requester.calls.get_mut(key).ok_or(CallFault::Limit)?;
+        call.sign(xid)?;
         let (_, connection) = self.core.peers.connection(peer).ok_or(CallFault::NoPeer)?;
         let path = connection.path(SEGMENTS);
         let plan = form::plan_call(&sizes, &path).map_err(|_| CallFault::TooLong)?;

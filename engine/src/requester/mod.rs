@@ -20,7 +20,9 @@ pub(crate) use reply::ReplyMessage;
 pub(crate) use short::Replied;
 
 use crate::{
+    call::CannotSign,
     core::Core,
+    fault::CallFault,
     peer_view::PeerId,
     state::{
         FabricLink, Link, Requester, Xids,
@@ -111,6 +113,16 @@ impl Core {
                 *by = *by + passed;
             }
         }
+    }
+}
+
+impl Outbound {
+    /// Writes the XID into the message of a call with a signer, which then completes it.
+    fn sign(&mut self, xid: Xid) -> Result<(), CallFault> {
+        let signer = self.offers.as_mut().and_then(|offers| offers.signer.as_mut());
+        let (Some(signer), Some(message)) = (signer, &mut self.message) else { return Ok(()) };
+        set_xid(message, xid);
+        signer.sign(message).map_err(|CannotSign| CallFault::Limit)
     }
 }
 

@@ -31,7 +31,13 @@ impl PlannedChunk {
             } => layout
                 .needs_write_chunk(message.len(), call.reply_max, result.len())
                 .then_some(Self::Write),
-            CallChunks { item: Some(item), position: Some(position), result: None, .. } => {
+            CallChunks {
+                item: Some(item),
+                position: Some(position),
+                result: None,
+                rooms: None,
+                ..
+            } => {
                 let position = Position::new(u32::try_from(*position).ok()?)?;
                 layout
                     .needs_read_chunk(message.len(), item.len(), call.reply_max)

@@ -1,7 +1,9 @@
 //! Calls of ours that wait for a credit, a connection or send queue room (hop 1).
 
 use crate::{
-    app::{App, CallFault, Cx, Outcome, PeerId, Request, RequestItem, ResultRooms, Token},
+    app::{
+        App, CallFault, Cx, Outcome, PeerId, Request, RequestItem, ResultRooms, SignCall, Token,
+    },
     config::Config,
     core::Core,
     room::Room,
@@ -76,6 +78,28 @@ impl Core {
     }
 }
 
+impl Core {
+    /// Hop 1 of a call that `signer` completes whenever it is sent. Both are taken on success.
+    pub(crate) fn queue_signed(
+        &mut self,
+        peer: PeerId,
+        request: &mut Option<Request>,
+        signer: &mut Option<Box<dyn SignCall>>,
+    ) -> Result<(), CallFault> {
+        let result = request.as_ref().and_then(|request| request.result.as_ref());
+        let len = result.map(|room| u32::try_from(room.len()).map_err(|_| CallFault::TooLong));
+        let rooms = ResultRooms::new(len.transpose()?.as_slice()).ok_or(CallFault::TooLong)?;
+        self.queue_call(peer, request, Some(rooms))?;
+        let peer = self.peers.known_as(peer);
+        let key = self.peers.get_mut(peer).and_then(|entry| entry.calls.waiting.back().copied());
+        let Requester { calls, spare, .. } = &mut self.requester;
+        let call = key.and_then(|key| calls.get_mut(key)).expect("the call was queued last");
+        let offers = call.offers.get_or_insert_with(|| spare.take());
+        (offers.rooms, offers.signer) = (Some(rooms), signer.take());
+        Ok(())
+    }
+}
+
 /// Maximum of calls that wait for one peer, when `free` entries are free. Calls to a client that
 /// may stay away leave half of the free entries to calls to others, so that one more call always
 /// finds an entry.
@@ -93,6 +117,25 @@ impl<P: Provider, A: App> Shard<P, A> {
     pub(crate) fn call(&mut self, peer: PeerId, request: Request, rooms: Option<ResultRooms>) {
         let mut request = Some(request);
         match (self.core.queue_call(peer, &mut request, rooms), request) {
+            (Err(fault), Some(Request { token, item, result, .. })) => {
+                let (peer, item) = (self.core.peers.known_as(peer), item.map(|item| item.octets));
+                let outcome =
+                    Outcome { token, peer, reply: Err(fault), item, result, written: &[] };
+                self.app.on_reply(&mut Cx::new(&mut self.core, &mut self.provider), outcome);
+            }
+            _ => self.start_waiting(self.core.peers.known_as(peer)),
+        }
+    }
+
+    /// The same for a call that `signer` completes whenever it is sent.
+    pub(crate) fn call_signed(
+        &mut self,
+        peer: PeerId,
+        request: Request,
+        signer: Box<dyn SignCall>,
+    ) {
+        let (mut request, mut signer) = (Some(request), Some(signer));
+        match (self.core.queue_signed(peer, &mut request, &mut signer), request) {
             (Err(fault), Some(Request { token, item, result, .. })) => {
                 let (peer, item) = (self.core.peers.known_as(peer), item.map(|item| item.octets));
                 let outcome =

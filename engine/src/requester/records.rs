@@ -15,6 +15,12 @@ impl<P: Provider, A: App> Shard<P, A> {
     pub(super) fn send_call_by_stream(&mut self, key: Key, stream: Key) {
         let xid = self.core.requester.xid(key.index());
         let Some(call) = self.core.requester.calls.get_mut(key) else { return };
+        if let Err(fault) = call.sign(xid) {
+            if let Some(call) = self.core.requester.calls.remove(key) {
+                self.give_back(call, fault);
+            }
+            return;
+        }
         let Some(mut message) = call.message.take() else { return };
         debug_assert_eq!(call.state, OutboundState::AwaitCredit, "a call goes out once at a time");
         set_xid(&mut message, xid);

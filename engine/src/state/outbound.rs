@@ -1,7 +1,7 @@
 //! The state of one call of ours.
 
 use crate::{
-    call::{ResultRooms, Token},
+    call::{ResultRooms, SignCall, Token},
     config::CALL_WINDOWS,
     fault::CallFault,
     peer_view::PeerId,
@@ -58,6 +58,9 @@ pub(crate) struct CallChunks {
     pub(crate) result: Option<Buf>,
     /// The result rooms in it, each a Write chunk, if there are several.
     pub(crate) rooms: Option<ResultRooms>,
+    /// Completes the message whenever it is sent. Such a call has [`CallChunks::rooms`], by which
+    /// fast paths leave it out.
+    pub(crate) signer: Option<Box<dyn SignCall>>,
     /// Windows that are not fenced yet.
     pub(crate) windows: [Option<OpenWindow>; Outbound::WINDOWS],
     pub(crate) reply_room: Option<Buf>,

@@ -1,7 +1,7 @@
 //! The actions that the app requested and that are not carried out yet.
 
 use crate::{
-    call::{Answer, CallId, Request, ResultRooms, Token},
+    call::{Answer, CallId, Request, ResultRooms, SignCall, Token},
     fault::CallFault,
     peer_view::PeerId,
 };
@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 pub(crate) enum Action {
     Answer(CallId, Answer),
     Call(PeerId, Request, Option<ResultRooms>),
+    CallSigned(PeerId, Request, Box<dyn SignCall>),
     /// Queue this call, which is in the requester's table, until its peer can take it.
     Queue(Key),
     /// Report to the app that a call ended without having been made.
