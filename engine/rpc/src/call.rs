@@ -2,6 +2,7 @@
 
 use crate::{
     codec::{Decoder, Encoder, XdrType},
+    gss::UnprovenReply,
     program::{ArgumentsOf, Procedure, ResultsOf},
     reply::copy,
 };
@@ -45,6 +46,11 @@ pub enum CallError {
     Garbled(xdr::Error),
     /// The arguments do not fit: one is longer than its type allows.
     TooLong,
+    /// The reply does not have the protection that the call asked for.
+    Unproven(UnprovenReply),
+    /// There is no context of RPCSEC_GSS for the call
+    /// ([`RawClient::take_context_fault`](crate::RawClient::take_context_fault)).
+    NoContext,
 }
 
 impl fmt::Display for CallError {
@@ -75,6 +81,8 @@ impl fmt::Display for CallError {
             Self::Denied(denied) => write!(f, "the server denied the call ({denied:?})"),
             Self::Garbled(error) => write!(f, "the reply cannot be decoded: {error}"),
             Self::TooLong => f.write_str("the arguments are longer than the call has room for"),
+            Self::Unproven(fault) => write!(f, "the reply cannot be trusted: {fault}"),
+            Self::NoContext => f.write_str("there is no context of Kerberos with the server"),
         }
     }
 }

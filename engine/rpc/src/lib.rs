@@ -39,6 +39,7 @@ mod call;
 mod client;
 mod codec;
 mod error;
+pub mod gss;
 mod idle;
 mod panics;
 mod program;

@@ -1,10 +1,13 @@
 //! Outcomes of calls that wait to be taken, and the state of the connection.
 
+use super::protected::{SentCall, UnsentCall};
 use crate::{
     app::CallEnds,
     call::{CallError, accepted},
+    gss::ReplyVerdict,
 };
 use stag_engine::{CallFault, Cause, Health, OptionFault, Outcome, PeerId, Room, Time, Token};
+use stag_pools::Buf;
 use stag_protocol::xdr::{Piece, Reader};
 use std::collections::VecDeque;
 
@@ -18,6 +21,8 @@ pub struct FinishedCall {
     pub reply: Result<Vec<u8>, CallFault>,
     /// Content of the Write chunk; empty if the result came inline, none if no chunk was offered.
     pub result: Option<Room>,
+    /// The reason why a call in a context has no results, although it may have a reply.
+    pub(super) fault: Option<CallError>,
 }
 
 impl FinishedCall {
@@ -34,6 +39,9 @@ impl FinishedCall {
         &self,
         read: impl FnOnce(Reader<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
+        if let Some(fault) = self.fault {
+            return Err(fault.into());
+        }
         let reply = self.reply.as_ref().map_err(|fault| CallError::Failed(*fault))?;
         let pieces = [Piece::Inline(reply), Piece::Chunk(self.chunk())];
         let mut results = Reader::over(&pieces);
@@ -65,6 +73,49 @@ pub(crate) struct CallKeeper {
     pub(super) health: Option<(PeerId, Result<Health, OptionFault>)>,
     /// Buffers of replies that were taken, for reuse.
     pub(super) spare: Vec<Vec<u8>>,
+    /// Outstanding calls in contexts of RPCSEC_GSS.
+    pub(super) protected: Vec<SentCall>,
+    /// Calls that have to be made again, in another context.
+    pub(super) again: Vec<UnsentCall>,
+}
+
+impl CallKeeper {
+    /// Takes the outcome of this call.
+    pub(super) fn take(&mut self, token: Token) -> Option<FinishedCall> {
+        let at = self.done.iter().position(|done| done.token == token)?;
+        self.done.remove(at)
+    }
+
+    /// Judges the reply to a call in a context. None: the call has to be made again, or its outcome
+    /// matters to no one.
+    fn finish_protected(
+        &mut self,
+        call: SentCall,
+        mut finished: FinishedCall,
+        item: Option<Buf>,
+    ) -> Option<FinishedCall> {
+        if call.is_destroy {
+            return None;
+        }
+        let Ok(reply) = &mut finished.reply else { return Some(finished) };
+        match call.message.open(reply) {
+            ReplyVerdict::Taken => {}
+            ReplyVerdict::NoContext if !call.is_repeated => {
+                reply.clear();
+                self.spare.push(std::mem::take(reply));
+                self.again.push(UnsentCall { call, item });
+                return None;
+            }
+            // The denial is the outcome.
+            ReplyVerdict::NoContext => {}
+            ReplyVerdict::Unproven(fault) => {
+                reply.clear();
+                finished.result = None;
+                finished.fault = Some(CallError::Unproven(fault));
+            }
+        }
+        Some(finished)
+    }
 }
 
 impl CallEnds for CallKeeper {
@@ -77,7 +128,14 @@ impl CallEnds for CallKeeper {
             reply.extend_from_slice(octets);
             reply
         });
-        self.done.push_back(FinishedCall { token: outcome.token, reply, result: outcome.result });
+        let Outcome { token, result, item, .. } = outcome;
+        let finished = FinishedCall { token, reply, result, fault: None };
+        let protected = self.protected.iter().position(|call| call.token == token);
+        let finished = match protected.map(|at| self.protected.swap_remove(at)) {
+            Some(call) => self.finish_protected(call, finished, item),
+            None => Some(finished),
+        };
+        self.done.extend(finished);
     }
 
     fn on_health(&mut self, peer: PeerId, health: Result<Health, OptionFault>) {

@@ -3,13 +3,14 @@
 
 mod call;
 mod keeper;
+mod outcomes;
+mod protected;
 
 pub use call::RawCall;
 pub use keeper::{FinishedCall, Recovery};
 
 use crate::{
     app::Door,
-    call::CallError,
     error::SetupError,
     idle::{self, Idle},
     program::Programs,
@@ -17,9 +18,10 @@ use crate::{
     sim,
 };
 use keeper::CallKeeper;
+use protected::Protector;
 use stag_engine::{
-    CallFault, Cause, Config, Control, Health, OptionFault, PeerId, Shard, Sleeper, Time,
-    clock::Clock, stats::Snapshot,
+    Cause, Config, Control, Health, OptionFault, PeerId, Shard, Sleeper, Time, clock::Clock,
+    stats::Snapshot,
 };
 use stag_fabrics::{AnyProvider, Endpoint, FabricAddress};
 use stag_protocol::rpcrdma::Version;
@@ -103,6 +105,8 @@ pub struct RawClient<P: Provider = AnyProvider> {
     calls: u64,
     /// Maximum of untaken outcomes: the maximum of concurrent calls.
     outcomes_max: usize,
+    /// Contexts of RPCSEC_GSS.
+    protector: Option<Protector>,
 }
 
 impl<P: Provider> fmt::Debug for RawClient<P> {
@@ -218,7 +222,8 @@ impl<P: Provider> RawClient<P> {
         let outcomes_max = config.outbound.max(1);
         let shard = Shard::new(fabric, door, config, Box::new(|_| false))?;
         let sleeper = Sleeper::new(&shard, NO_CONTROL)?;
-        Ok(Self { shard, sleeper, time, peer: None, timeout, calls: 0, outcomes_max })
+        let (peer, calls, protector) = (None, 0, None);
+        Ok(Self { shard, sleeper, time, peer, timeout, calls, outcomes_max, protector })
     }
 
     /// Connects, and waits until calls can be made. An earlier connection is closed first.
@@ -291,6 +296,7 @@ impl<P: Provider> RawClient<P> {
         if self.keeper().up != Some(peer) {
             return self.leave(peer);
         }
+        self.end_context(peer);
         self.shard.with_app(|_, cx| cx.disconnect(peer));
         let _ = self.wait(limit, |keeper| keeper.up.is_none().then_some(()));
     }
@@ -315,59 +321,6 @@ impl<P: Provider> RawClient<P> {
     pub fn serve_for(&mut self, time: Duration) {
         let peer = self.peer;
         self.wait(time, |keeper| (keeper.up != peer).then_some(()));
-    }
-
-    /// Waits for the next outcome of any call.
-    ///
-    /// # Errors
-    /// [`CallFault::TimedOut`] if none comes within the time of a call.
-    pub fn next_finished(&mut self) -> Result<FinishedCall, CallError> {
-        if let Some(finished) = self.finished() {
-            return Ok(finished);
-        }
-        let limit = self.timeout.saturating_add(MARGIN);
-        let next = self.wait(limit, |keeper| keeper.done.pop_front());
-        next.ok_or(CallError::Failed(CallFault::TimedOut))
-    }
-
-    /// Waits for the next outcome of a call, or until `until` is true after calls of the server;
-    /// then there is none.
-    ///
-    /// # Errors
-    /// As [`next_finished`](Self::next_finished).
-    pub fn next_finished_or(
-        &mut self,
-        mut until: impl FnMut() -> bool,
-    ) -> Result<Option<FinishedCall>, CallError> {
-        if let Some(finished) = self.finished() {
-            return Ok(Some(finished));
-        }
-        let limit = self.timeout.saturating_add(MARGIN);
-        let next = self.wait(limit, |keeper| match keeper.done.pop_front() {
-            Some(finished) => Some(Some(finished)),
-            None => until().then_some(None),
-        });
-        next.ok_or(CallError::Failed(CallFault::TimedOut))
-    }
-
-    /// An outcome that is there. Without a pass: calls made since the last one leave together.
-    fn finished(&mut self) -> Option<FinishedCall> {
-        self.shard.with_app(|door, _| door.outcomes.done.pop_front())
-    }
-
-    /// Drops all untaken outcomes.
-    pub(crate) fn drop_finished(&mut self) {
-        while let Some(finished) = self.finished() {
-            self.give(finished);
-        }
-    }
-
-    /// Takes the memory of an outcome for reuse.
-    pub fn give(&mut self, finished: FinishedCall) {
-        if let Ok(mut reply) = finished.reply {
-            reply.clear();
-            self.shard.with_app(|door, _| door.outcomes.spare.push(reply));
-        }
     }
 
     /// Asks the server for its health.

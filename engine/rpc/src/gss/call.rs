@@ -1,0 +1,269 @@
+//! One call in a context (RFC 2203 §5.3): signed each time it is sent, its reply verified.
+
+use super::ClientContext;
+use crate::shard::random;
+use stag_engine::{CannotSign, SignCall};
+use stag_gss::{BodyFault, ProtectedRoom, Protection, TokenFault};
+use stag_protocol::{
+    rpc::{
+        self, Accepted, Auth, AuthStatus, CallHeader, Credential, Denied, ReplyHeader, Xid,
+        gss::{CREDENTIAL_MAX, GssCredential, GssData, GssService},
+    },
+    xdr::{NoRoom, Reader, Writer, padded},
+};
+use std::{cell::Cell, fmt, rc::Rc};
+
+/// Offset of the sequence number in a call: XID to procedure have six words, the flavor and the
+/// length of the credential two, its version and its procedure two.
+const SEQUENCE_AT: usize = 40;
+/// Transmissions of one call whose replies are recognized.
+const NUMBERS: usize = 4;
+/// Octets that the verifier of a reply has more than AUTH_NONE.
+const REPLY_VERIFIER: usize = 40;
+
+/// The reason why a reply is not taken: it does not have the protection that its call asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnprovenReply {
+    /// Its verifier is not the server's signature of the call's number.
+    Verifier(TokenFault),
+    /// Its results are not protected as the call's arguments were.
+    Results(BodyFault),
+}
+
+impl fmt::Display for UnprovenReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Verifier(fault) => write!(f, "its verifier is not the server's: {fault}"),
+            Self::Results(fault) => write!(f, "its results are not protected as asked: {fault}"),
+        }
+    }
+}
+
+impl std::error::Error for UnprovenReply {}
+
+/// The result of [`ProtectedCall::open`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyVerdict {
+    /// The reply is the server's, and its results are in the clear. A denial is proven by nothing;
+    /// it has no results.
+    Taken,
+    /// The server does not have the context any more: the call was not executed, and may be made
+    /// again in another one.
+    NoContext,
+    /// The reply must not be used.
+    Unproven(UnprovenReply),
+}
+
+/// A call of a program inside a context.
+#[derive(Debug)]
+pub struct ProtectedCall {
+    context: Rc<ClientContext>,
+    /// Protection of its arguments and results.
+    service: GssService,
+    /// True if it ends the context.
+    is_destroy: bool,
+    /// Numbers of its transmissions, the latest first; zero where there was none.
+    numbers: Cell<[u32; NUMBERS]>,
+    /// The number of the next transmission, which was taken when the call was made.
+    first: Cell<Option<u32>>,
+    /// Octets of the header, with the verifier.
+    header_len: usize,
+    /// The arguments that are protected, in the clear: encryption happens in the message.
+    arguments: Vec<u8>,
+}
+
+/// Program, version and procedure of a protected call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CalledProgram {
+    /// The program's number.
+    pub program: u32,
+    /// Its version.
+    pub version: u32,
+    /// The procedure's number.
+    pub procedure: u32,
+}
+
+impl ProtectedCall {
+    /// A call with these arguments, which are XDR. Under [`GssService::None`] an argument that
+    /// travels in a chunk is not among them. None: the context's numbers are used up.
+    pub fn new(context: &Rc<ClientContext>, arguments: &[u8]) -> Option<Rc<Self>> {
+        debug_assert!(arguments.len().is_multiple_of(4), "XDR has words");
+        Self::with(context, context.service(), arguments.to_vec()).map(Rc::new)
+    }
+
+    /// A call that ends the context (RFC 2203 §5.4). It has neither arguments nor results.
+    pub fn destroy(context: &Rc<ClientContext>) -> Option<Rc<Self>> {
+        let destroy = Self::with(context, GssService::None, Vec::new())?;
+        Some(Rc::new(Self { is_destroy: true, ..destroy }))
+    }
+
+    fn with(context: &Rc<ClientContext>, service: GssService, arguments: Vec<u8>) -> Option<Self> {
+        // RFC 2203 §5.3.3.1 [2203-14]: each transmission has a higher number
+        let first = context.keys.next_sequence()?;
+        let credential = 8 + padded(20 + context.handle().len());
+        Some(Self {
+            context: Rc::clone(context),
+            service,
+            is_destroy: false,
+            numbers: Cell::default(),
+            first: Cell::new(Some(first)),
+            header_len: SEQUENCE_AT - 16 + credential + Self::verifier_len(context),
+            arguments,
+        })
+    }
+
+    const fn verifier_len(context: &ClientContext) -> usize {
+        8 + padded(context.keys.keys().mic_len())
+    }
+
+    /// Its context.
+    pub const fn context(&self) -> &Rc<ClientContext> {
+        &self.context
+    }
+
+    /// Protection of its arguments and results.
+    pub const fn service(&self) -> GssService {
+        self.service
+    }
+
+    /// Its arguments in the clear.
+    pub fn arguments(&self) -> &[u8] {
+        &self.arguments
+    }
+
+    /// Octets that protection adds to its arguments.
+    fn room(&self) -> ProtectedRoom {
+        self.context.keys.keys().room(self.service)
+    }
+
+    /// Octets of the message.
+    pub fn message_len(&self) -> usize {
+        let room = self.room();
+        self.header_len + room.front + self.arguments.len() + room.back
+    }
+
+    /// Octets that a reply has more than one with AUTH_NONE.
+    pub fn reply_excess(&self) -> usize {
+        let room = self.room();
+        REPLY_VERIFIER + room.front + room.back
+    }
+
+    /// Writes the message into `writer`, which has room for [`ProtectedCall::message_len`] octets.
+    /// Its signatures are missing: [`ProtectedCall::signer`] adds them.
+    ///
+    /// # Errors
+    /// If there is no room.
+    pub fn write(&self, to: CalledProgram, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        let (context, mut room) = (&self.context, [0; CREDENTIAL_MAX]);
+        let data = GssData { sequence: 0, service: self.service, handle: context.handle() };
+        let credential = match self.is_destroy {
+            true => GssCredential::Destroy(data),
+            false => GssCredential::Data(data),
+        };
+        let body = credential.emit(&mut room)?;
+        let CalledProgram { program, version, procedure } = to;
+        let mic = [0; Auth::BODY_MAX];
+        let mic = mic.get(..context.keys.keys().mic_len()).ok_or(NoRoom)?;
+        let header = CallHeader {
+            xid: Xid(0),
+            program,
+            version,
+            procedure,
+            credential: Credential::Other(Auth::gss(body)),
+            verifier: Auth::gss(mic),
+        };
+        header.emit(writer)?;
+        debug_assert_eq!(writer.len(), self.header_len, "the header has a known length");
+        let around = self.room();
+        for _ in 0..around.front / 4 {
+            writer.u32(0)?;
+        }
+        writer.fixed(&self.arguments)?;
+        for _ in 0..around.back / 4 {
+            writer.u32(0)?;
+        }
+        Ok(())
+    }
+
+    /// Signs the call each time it is sent ([`Cx::call_signed`](stag_engine::Cx::call_signed)).
+    pub fn signer(self: &Rc<Self>) -> Box<dyn SignCall> {
+        Box::new(CallSigner(Rc::clone(self)))
+    }
+
+    /// Judges a reply, and leaves its header and its results in the clear.
+    pub fn open(&self, reply: &mut Vec<u8>) -> ReplyVerdict {
+        let mut reader = Reader::new(reply);
+        let Ok(ReplyHeader { outcome, .. }) = ReplyHeader::parse(&mut reader) else {
+            // It cannot be decoded, and is not used.
+            return ReplyVerdict::Unproven(UnprovenReply::Verifier(TokenFault::Length));
+        };
+        let (verifier, status) = match outcome {
+            rpc::Outcome::Accepted { verifier, status } => (verifier, status),
+            // RFC 2203 §5.3.3.3: the client creates another context and makes the call again
+            rpc::Outcome::Denied(Denied::AuthError(
+                AuthStatus::GSS_CREDENTIAL_PROBLEM | AuthStatus::GSS_CONTEXT_PROBLEM,
+            )) => return ReplyVerdict::NoContext,
+            rpc::Outcome::Denied(_) => return ReplyVerdict::Taken,
+        };
+        let header_len = reply.len() - reader.remaining();
+        // RFC 2203 §5.3.3.2 [2203-23]: an accepted reply's verifier signs the call's number
+        let numbers = self.numbers.get();
+        let sent = numbers.split(|number| *number == 0).next().unwrap_or_default();
+        let sequence = match self.context.keys.verify_reply(&verifier, sent) {
+            Ok(sequence) => sequence,
+            Err(fault) => return ReplyVerdict::Unproven(UnprovenReply::Verifier(fault)),
+        };
+        if status != Accepted::Success || self.service == GssService::None {
+            return ReplyVerdict::Taken;
+        }
+        // RFC 2203 §5.3.3.2 [2203-24]: results have the service and the number of their call
+        let body = reply.get_mut(header_len..).unwrap_or_default();
+        match self.context.keys.open_results(self.service, sequence, body) {
+            Ok(results) => {
+                reply.truncate(header_len + results.end);
+                reply.drain(header_len..header_len + results.start);
+                ReplyVerdict::Taken
+            }
+            Err(fault) => ReplyVerdict::Unproven(UnprovenReply::Results(fault)),
+        }
+    }
+
+    /// Gives `message` a new number and the signatures for it.
+    fn protect(&self, message: &mut [u8]) -> Option<()> {
+        let ClientContext { keys, .. } = &*self.context;
+        // RFC 2203 §5.3.3.1 [2203-14]: each transmission has a higher number
+        let sequence = self.first.take().or_else(|| keys.next_sequence())?;
+        let [one, two, three, _] = self.numbers.get();
+        self.numbers.set([sequence, one, two, three]);
+        message.get_mut(SEQUENCE_AT..SEQUENCE_AT + 4)?.copy_from_slice(&sequence.to_be_bytes());
+        let signed = self.header_len - Self::verifier_len(&self.context);
+        // RFC 2203 §5.3.1 [2203-15]: the verifier covers the header up to the credential's end
+        let mic = keys.sign_call(message.get(..signed)?, self.context.next_token());
+        message.get_mut(signed + 8..signed + 8 + mic.len())?.copy_from_slice(&mic);
+        let service = self.service;
+        if service == GssService::None {
+            return Some(());
+        }
+        let token_sequence = self.context.next_token();
+        let protection = Protection { service, sequence, token_sequence };
+        let front = self.room().front;
+        let body = message.get_mut(self.header_len..)?;
+        body.get_mut(front..front + self.arguments.len())?.copy_from_slice(&self.arguments);
+        keys.protect_arguments(&protection, body, &random().ok()?).ok()
+    }
+}
+
+/// Signs a call each time it is sent.
+struct CallSigner(Rc<ProtectedCall>);
+
+impl fmt::Debug for CallSigner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CallSigner")
+    }
+}
+
+impl SignCall for CallSigner {
+    fn sign(&mut self, message: &mut [u8]) -> Result<(), CannotSign> {
+        self.0.protect(message).ok_or(CannotSign)
+    }
+}

@@ -1,0 +1,306 @@
+//! Calls of a [`RawClient`] in a context of RPCSEC_GSS (RFC 2203): the context is created over the
+//! same connection when the first call needs it, renewed when its server does not have it any more
+//! or its numbers are used up, and destroyed before the connection is closed.
+
+use super::{FinishedCall, MARGIN, RawCall, RawClient};
+use crate::{
+    call::{CLIENT_TOKEN, CallError, accepted, room_for_item},
+    gss::{
+        CalledProgram, ClientContext, ContextFault, ContextSource, CreationRequest, ProtectedCall,
+    },
+    reply::copy,
+};
+use stag_engine::{CallFault, Cx, PeerId, Request, RequestItem, Token};
+use stag_pools::Buf;
+use stag_protocol::{
+    rpc::{
+        Accepted, Credential, ReplyHeader,
+        gss::{CREDENTIAL_MAX, GssService},
+    },
+    xdr::{NoRoom, Reader, Writer, padded},
+};
+use stag_verbs::Provider;
+use std::{fmt, rc::Rc, time::Duration};
+
+/// Contexts of a client.
+pub(super) struct Protector {
+    source: Box<dyn ContextSource>,
+    service: GssService,
+    /// The context of further calls, and the program that granted it.
+    context: Option<(Rc<ClientContext>, CalledProgram)>,
+    /// The reason why the last creation failed.
+    fault: Option<ContextFault>,
+}
+
+impl fmt::Debug for Protector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Protector").field("service", &self.service).finish_non_exhaustive()
+    }
+}
+
+/// A call in a context that is outstanding.
+#[derive(Debug)]
+pub(super) struct SentCall {
+    pub(super) token: Token,
+    pub(super) message: Rc<ProtectedCall>,
+    to: CalledProgram,
+    results_max: usize,
+    item_max: usize,
+    has_item: bool,
+    /// It is made for the second time, because its server did not have its first context.
+    pub(super) is_repeated: bool,
+    /// It ends its context; its outcome does not matter.
+    pub(super) is_destroy: bool,
+}
+
+/// A call that its server did not execute.
+#[derive(Debug)]
+pub(super) struct UnsentCall {
+    pub(super) call: SentCall,
+    pub(super) item: Option<Buf>,
+}
+
+impl SentCall {
+    /// Makes the call. Its outcome carries its token.
+    fn request(
+        &self,
+        cx: &Cx<'_>,
+        item: Option<Buf>,
+        timeout: Duration,
+    ) -> Result<Request, CallError> {
+        let none = CallError::Failed(CallFault::Limit);
+        let len = self.message.message_len();
+        let mut message = cx.message(len).ok_or(none)?;
+        let mut writer = Writer::new(message.spare_mut().get_mut(..len).ok_or(none)?);
+        self.message.write(self.to, &mut writer).map_err(|NoRoom| CallError::TooLong)?;
+        message.extend(len);
+        // RFC 8166 §8.2.2.3: with integrity or privacy no part of a message is in a chunk alone
+        let is_reduced = self.message.service() == GssService::None;
+        let (apart, within) = match is_reduced {
+            true => (self.item_max, 0),
+            false => (0, padded(self.item_max)),
+        };
+        let results = ReplyHeader::LEN + self.results_max + within;
+        let reply_max = results.max(ReplyHeader::REFUSAL_LEN_MAX) + self.message.reply_excess();
+        let item = item.map(|octets| RequestItem { position: len, octets });
+        let result = room_for_item(cx, apart)?;
+        Ok(Request { message, item, reply_max, result, timeout, token: self.token })
+    }
+}
+
+impl<P: Provider> RawClient<P> {
+    /// Lets [`send_protected`](Self::send_protected) make calls with this protection, in contexts
+    /// from `source`. A context is created when the first call needs it.
+    pub fn protect(&mut self, source: Box<dyn ContextSource>, service: GssService) {
+        self.protector = Some(Protector { source, service, context: None, fault: None });
+    }
+
+    /// Returns true if calls can be made in a context.
+    pub const fn is_protected(&self) -> bool {
+        self.protector.is_some()
+    }
+
+    /// The sequence numbers that the server of the present context remembers: the maximum of
+    /// outstanding calls.
+    pub fn context_window(&self) -> Option<u32> {
+        let (context, _) = self.protector.as_ref()?.context.as_ref()?;
+        Some(context.window())
+    }
+
+    /// The reason why the last creation of a context failed, once.
+    pub fn take_context_fault(&mut self) -> Option<ContextFault> {
+        self.protector.as_mut()?.fault.take()
+    }
+
+    /// Makes a call in a context; its own credential is ignored. Waits for the context if there is
+    /// none. If the server does not have the context any more, the call is made once again in
+    /// another one, with the same token.
+    ///
+    /// # Errors
+    /// [`CallError::NoContext`] without a context, and as [`send`](Self::send).
+    pub fn send_protected(
+        &mut self,
+        call: &RawCall<'_>,
+        emit: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
+    ) -> Result<Token, CallError> {
+        let service = self.protector.as_ref().ok_or(CallError::NoContext)?.service;
+        let mut arguments = vec![0; call.arguments_max];
+        let mut writer = Writer::new(&mut arguments);
+        emit(&mut writer).map_err(|NoRoom| CallError::TooLong)?;
+        let len = writer.len();
+        arguments.truncate(len);
+        let mut apart = call.item;
+        if service != GssService::None {
+            arguments.extend_from_slice(apart.take().unwrap_or_default());
+            arguments.resize(padded(arguments.len()), 0);
+        }
+        let &RawCall { program, version, procedure, results_max, item_max, .. } = call;
+        let to = CalledProgram { program, version, procedure };
+        let message = self.in_context(to, arguments)?;
+        let peer = self.peer.ok_or(CallFault::NoPeer)?;
+        if self.keeper().done.len() >= self.outcomes_max {
+            return Err(CallFault::Limit.into());
+        }
+        let token = Token(CLIENT_TOKEN | self.calls);
+        let has_item = apart.is_some();
+        let (is_repeated, is_destroy) = (false, false);
+        let call = SentCall {
+            token,
+            message,
+            to,
+            results_max,
+            item_max,
+            has_item,
+            is_repeated,
+            is_destroy,
+        };
+        self.start(peer, call, |cx| match apart {
+            Some(item) => copy(cx, item).map(Some).ok_or(CallFault::Limit.into()),
+            None => Ok(None),
+        })?;
+        self.calls = (self.calls + 1) & !CLIENT_TOKEN;
+        Ok(token)
+    }
+
+    /// Makes a call; `item` gives the argument that may travel in a chunk.
+    fn start(
+        &mut self,
+        peer: PeerId,
+        call: SentCall,
+        item: impl FnOnce(&Cx<'_>) -> Result<Option<Buf>, CallError>,
+    ) -> Result<(), CallError> {
+        let timeout = self.timeout;
+        self.shard.with_app(|door, cx| {
+            let item = item(cx)?;
+            let request = call.request(cx, item, timeout)?;
+            let signer = call.message.signer();
+            door.outcomes.protected.push(call);
+            cx.call_signed(peer, request, signer);
+            Ok(())
+        })
+    }
+
+    /// A message of a call in a context, which is created if there is none or its numbers are used
+    /// up.
+    fn in_context(
+        &mut self,
+        to: CalledProgram,
+        arguments: Vec<u8>,
+    ) -> Result<Rc<ProtectedCall>, CallError> {
+        let context = self.context(to)?;
+        if let Some(message) = ProtectedCall::new(&context, &arguments) {
+            return Ok(message);
+        }
+        self.forget_context(&context);
+        let context = self.context(to)?;
+        ProtectedCall::new(&context, &arguments).ok_or(CallError::NoContext)
+    }
+
+    /// The context of calls to this program.
+    fn context(&mut self, to: CalledProgram) -> Result<Rc<ClientContext>, CallError> {
+        let protector = self.protector.as_mut().ok_or(CallError::NoContext)?;
+        if let Some((context, _)) = &protector.context {
+            return Ok(Rc::clone(context));
+        }
+        let (service, request) = (protector.service, CreationRequest::new(&mut *protector.source));
+        let request = request.map_err(|fault| self.note_context_fault(fault))?;
+        let reply = self.ask_for_context(to, &request.arguments)?;
+        let context = request.finish(&reply, service);
+        let context = Rc::new(context.map_err(|fault| self.note_context_fault(fault))?);
+        if let Some(protector) = &mut self.protector {
+            protector.context = Some((Rc::clone(&context), to));
+        }
+        Ok(context)
+    }
+
+    fn note_context_fault(&mut self, fault: ContextFault) -> CallError {
+        if let Some(protector) = &mut self.protector {
+            protector.source.on_fault(&fault);
+            protector.fault = Some(fault);
+        }
+        CallError::NoContext
+    }
+
+    /// Makes a creation request, and waits for its reply.
+    fn ask_for_context(
+        &mut self,
+        to: CalledProgram,
+        arguments: &[u8],
+    ) -> Result<Vec<u8>, CallError> {
+        let mut room = [0; CREDENTIAL_MAX];
+        let call = RawCall {
+            credential: Credential::Other(CreationRequest::credential(&mut room)),
+            arguments_max: arguments.len(),
+            results_max: CreationRequest::RESULTS_MAX + CreationRequest::VERIFIER_MAX,
+            // RFC 2203 §5.2 [2203-6]: a context is created by procedure 0 of the program
+            ..RawCall::new(to.program, to.version, 0)
+        };
+        let token = self.send(&call, |writer| writer.fixed(arguments))?;
+        let limit = self.timeout.saturating_add(MARGIN);
+        let finished = self.wait(limit, |keeper| keeper.take(token));
+        let finished = finished.ok_or(CallError::Failed(CallFault::TimedOut))?;
+        let reply = finished.reply.map_err(CallError::Failed)?;
+        match accepted(&mut Reader::new(&reply)) {
+            // The program is not here in this version, for callers with any credential.
+            Err(
+                error @ CallError::Rejected(Accepted::ProgUnavail | Accepted::ProgMismatch { .. }),
+            ) => Err(error),
+            _ => Ok(reply),
+        }
+    }
+
+    /// Uses this context for no further call.
+    fn forget_context(&mut self, context: &Rc<ClientContext>) {
+        if let Some(protector) = &mut self.protector
+            && protector.context.as_ref().is_some_and(|(known, _)| Rc::ptr_eq(known, context))
+        {
+            protector.context = None;
+        }
+    }
+
+    /// Makes a call once again, in another context.
+    pub(super) fn make_again(&mut self, again: UnsentCall) {
+        let UnsentCall { call, item } = again;
+        let token = call.token;
+        if let Err(fault) = self.try_again(call, item) {
+            let reply = Err(CallFault::Cancelled);
+            let finished = FinishedCall { token, reply, result: None, fault: Some(fault) };
+            self.shard.with_app(|door, _| door.outcomes.done.push_back(finished));
+        }
+    }
+
+    fn try_again(&mut self, call: SentCall, item: Option<Buf>) -> Result<(), CallError> {
+        // RFC 2203 §5.3.3.3: after CREDPROBLEM or CTXPROBLEM another context is created
+        self.forget_context(call.message.context());
+        let message = self.in_context(call.to, call.message.arguments().to_vec())?;
+        let peer = self.peer.ok_or(CallFault::NoPeer)?;
+        // Part of the item may still be in a socket.
+        if call.has_item && item.is_none() {
+            return Err(CallFault::Limit.into());
+        }
+        self.start(peer, SentCall { message, is_repeated: true, ..call }, |_| Ok(item))
+    }
+
+    /// Asks the server to forget the context, and does not wait for its reply.
+    pub(super) fn end_context(&mut self, peer: PeerId) {
+        let context = self.protector.as_mut().and_then(|protector| protector.context.take());
+        let Some((context, to)) = context else { return };
+        let Some(message) = ProtectedCall::destroy(&context) else { return };
+        let token = Token(CLIENT_TOKEN | self.calls);
+        self.calls = (self.calls + 1) & !CLIENT_TOKEN;
+        let call = SentCall {
+            token,
+            message,
+            to: CalledProgram { procedure: 0, ..to },
+            results_max: 0,
+            item_max: 0,
+            has_item: false,
+            is_repeated: true,
+            is_destroy: true,
+        };
+        // RFC 2203 §5.4: a client need not wait for the end of its context.
+        let _ = self.start(peer, call, |_| Ok(None));
+        let now = self.now();
+        self.pass(now);
+    }
+}
