@@ -138,8 +138,8 @@ impl ResultRooms {
     }
 }
 
-/// Completes a call message each time it is sent, when its XID is known: a signature that covers the
-/// XID, a number that belongs to one transmission (RFC 2203 §5.3.1, §5.3.3.1).
+/// Completes a call message each time it is sent, when its XID is known: adds a signature that
+/// covers the XID, and a number that belongs to one transmission (RFC 2203 §5.3.1, §5.3.3.1).
 /// [`Cx::call_signed`](crate::Cx::call_signed) makes such calls.
 pub trait SignCall: fmt::Debug {
     /// Completes `message`, the RPC message with its XID and without its item. A call that is sent

@@ -4,13 +4,14 @@
 use crate::{patience::Patience, reconnect::Reconnect};
 use stag_protocol::{
     nfs::{acl, mount, v3, v4::Status4},
-    rpc::{Accepted, AuthSys, Credential, Denied, Gids},
+    rpc::{Accepted, AuthSys, Credential, Denied, Gids, gss::GssService},
     xdr::{self, Reader, Writer},
 };
 use stag_rpc::{
     AnyProvider, CallError, CallFault, Cause, Clock, Config, ConnectFault, Endpoint, FabricAddress,
     FabricFault, FinishedCall, Health, INLINE_LEN, Limits, OptionFault, Provider, RawCall,
     RawClient, Recovery, SetupError, Snapshot, Time, Token,
+    gss::{ContextSource, UnprovenReply},
 };
 use std::{cell::RefCell, collections::VecDeque, fmt, net::SocketAddr, rc::Rc, time::Duration};
 
@@ -52,6 +53,10 @@ pub enum Error {
     Mount(mount::Status),
     /// Our own memory for the call is short.
     NoMemory,
+    /// The reply does not have the protection that its call asked for.
+    Unproven(UnprovenReply),
+    /// There is no context of RPCSEC_GSS with the server.
+    NoContext,
     /// The server does not say how it is.
     Health(OptionFault),
 }
@@ -82,6 +87,8 @@ impl fmt::Display for Error {
             Self::Nfs4(status) => write!(f, "NFS version 4 failed ({status:?})"),
             Self::Mount(status) => write!(f, "MOUNT failed ({status:?})"),
             Self::NoMemory => f.write_str("our own memory for the call is short"),
+            Self::Unproven(fault) => CallError::Unproven(*fault).fmt(f),
+            Self::NoContext => CallError::NoContext.fmt(f),
             Self::Health(fault) => fault.fmt(f),
         }
     }
@@ -103,6 +110,8 @@ impl From<CallError> for Error {
             CallError::Denied(denied) => Self::Denied(denied),
             CallError::Garbled(error) => Self::Garbled(error),
             CallError::TooLong => Self::TooLong,
+            CallError::Unproven(fault) => Self::Unproven(fault),
+            CallError::NoContext => Self::NoContext,
         }
     }
 }
@@ -304,6 +313,12 @@ impl<P: Provider> NfsClient<P> {
         &mut self.raw
     }
 
+    /// Makes calls of NFS in contexts of RPCSEC_GSS from now on, with this protection. Those of
+    /// MOUNT keep AUTH_SYS.
+    pub fn protect(&mut self, source: Box<dyn ContextSource>, service: GssService) {
+        self.raw.protect(source, service);
+    }
+
     /// Lets calls, and connections, take no longer than `timeout` from now on.
     pub fn limit_timeout(&mut self, timeout: Duration) {
         self.raw.limit_timeout(timeout);
@@ -433,7 +448,13 @@ impl<P: Provider> NfsClient<P> {
         let arguments_max = writer.len();
         let arguments = self.scratch.get(..arguments_max).unwrap_or_default();
         let call = RawCall { credential: Credential::Sys(sys), arguments_max, ..*call };
-        let sent = self.raw.send(&call, |writer| writer.fixed(arguments));
+        // MOUNT and the port mapper are asked by AUTH_SYS, as mount(8) does.
+        let is_protected = self.raw.is_protected() && call.program == v3::PROGRAM;
+        let write = |writer: &mut Writer<'_>| writer.fixed(arguments);
+        let sent = match is_protected {
+            true => self.raw.send_protected(&call, write),
+            false => self.raw.send(&call, write),
+        };
         sent.map_err(|error| match error {
             // A temporary limit of our own: the next call may find memory.
             CallError::Failed(CallFault::Limit) => Error::NoMemory,

@@ -36,6 +36,7 @@ mod signals;
 mod stage_table;
 mod stop;
 mod system;
+mod ticket;
 mod tls;
 mod tune;
 

@@ -43,6 +43,8 @@ mod serve;
 mod signals;
 mod stalled;
 mod support;
+mod tickets;
+mod tickets;
 mod tls;
 mod transfers;
 mod tune;

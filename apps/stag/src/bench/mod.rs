@@ -19,6 +19,7 @@ use crate::{
     caller::{self, aside, say},
     descriptors,
     stop::Stop,
+    ticket::CallerSec,
 };
 use job::Job;
 use options::{BenchOptions, BenchWhat, CompareOptions, ReportFormat, ReportOptions, RunOptions};
@@ -327,6 +328,11 @@ fn read(path: &Path) -> Result<Vec<RunOutcome>, Error> {
 
 /// Refuses arguments that cannot be combined.
 fn check(arguments: &RunOptions, url: &Url) -> Result<(), Error> {
+    if url.credential() != CallerSec::Sys {
+        return Err(Error::usage(format!(
+            "stag bench calls by AUTH_SYS alone: leave ?sec= out of the URL of {url}"
+        )));
+    }
     if arguments.workload.is_nfs() && url.path == b"/" {
         return Err(Error::usage(format!(
             "{} needs an export: write {url}/NAME as 'stag call {url} mount' shows it",

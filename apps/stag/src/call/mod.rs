@@ -38,7 +38,9 @@ use std::{
 };
 use tree::{Tree, below};
 
-pub use remote::{Remote, cannot_connect, connect, failed, meet_mount, shown, split, unheard};
+pub use remote::{
+    Remote, cannot_connect, client_of, connect, failed, meet_mount, shown, split, unheard,
+};
 pub use url::Url;
 
 /// Deepest nesting of directories to remove: more is an endless tree.
@@ -64,7 +66,7 @@ impl Said {
 
 /// Calls the server.
 pub fn run(arguments: &CallOptions) -> Result<(), Error> {
-    let url = Url::parse(&arguments.url)?;
+    let url = Url::parse(&arguments.url)?.with_sec(arguments.sec)?;
     let is_to_output = match &arguments.what {
         CallWhat::Get { to, .. } => to.as_deref() == Some(Path::new("-")),
         what => matches!(what, CallWhat::Cat),

@@ -1,6 +1,6 @@
 //! Options of `stag call`.
 
-use crate::{args::versions, tls::CallTlsOptions};
+use crate::{args::versions, ticket::CallSecOptions, tls::CallTlsOptions};
 use clap::{Args, Subcommand};
 use stag_protocol::rpcrdma::Versions;
 use std::path::PathBuf;
@@ -28,6 +28,8 @@ pub struct CallOptions {
     #[arg(long, global = true, value_name = "1|2|1-2|…", default_value = "1",
         value_parser = versions)]
     pub rdma_version: Versions,
+    #[command(flatten)]
+    pub sec: CallSecOptions,
     #[command(flatten)]
     pub tls: CallTlsOptions,
     /// Operation to carry out

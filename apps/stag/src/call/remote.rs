@@ -2,7 +2,7 @@
 
 use super::options::CallOptions;
 use super::{ports, url::Url};
-use crate::{Error, caller, tls::explained};
+use crate::{Error, caller, ticket, tls::explained};
 use stag_client::{DirEntry, NfsClient, transfer::TransferFlow};
 use stag_engine::{CallFault, tls::ClientTls};
 use stag_operate::quote;
@@ -59,9 +59,9 @@ impl RemotePlan {
 
     /// One more connection to the server, which is not asked to mount again.
     pub fn connect(&self) -> Result<Remote, Error> {
-        let at = self.url.server.fabric();
+        let Self { url, depth, timeout, versions, .. } = self;
         let tls = self.tls.as_ref();
-        let (mut client, _) = caller::client(at, self.depth, self.timeout, self.versions, tls)?;
+        let mut client = client_of(url, *depth, *timeout, *versions, tls)?;
         explained(tls, connect(&mut client, &self.url))?;
         let (export, exports, below) = Default::default();
         Ok(Remote { client, export, root: self.root, exports, below, plan: self.clone() })
@@ -93,13 +93,8 @@ impl Remote {
     pub fn connect(url: &Url, arguments: &CallOptions) -> Result<NfsClient, Error> {
         let timeout = Duration::from_secs(arguments.timeout.into());
         let tls = arguments.tls.open(&url.server, url.host.as_deref())?;
-        let (mut client, _) = caller::client(
-            url.server.fabric(),
-            arguments.depth.into(),
-            timeout,
-            arguments.rdma_version,
-            tls.as_ref(),
-        )?;
+        let mut client =
+            client_of(url, arguments.depth.into(), timeout, arguments.rdma_version, tls.as_ref())?;
         explained(tls.as_ref(), connect(&mut client, url))?;
         Ok(client)
     }
@@ -120,7 +115,7 @@ impl Remote {
         versions: Versions,
         tls: Option<&Arc<ClientTls>>,
     ) -> Result<Self, Error> {
-        let (mut client, _) = caller::client(url.server.fabric(), depth, timeout, versions, tls)?;
+        let mut client = client_of(url, depth, timeout, versions, tls)?;
         let elsewhere = explained(tls, meet_mount(&mut client, url, None))?;
         let plan = RemotePlan::below(url, depth, timeout, versions, tls);
         Self::mount_by(client, url, elsewhere, plan)
@@ -134,7 +129,7 @@ impl Remote {
         versions: Versions,
         tls: Option<&Arc<ClientTls>>,
     ) -> Result<Self, Error> {
-        let (mut client, _) = caller::client(url.server.fabric(), depth, timeout, versions, tls)?;
+        let mut client = client_of(url, depth, timeout, versions, tls)?;
         explained(tls, connect(&mut client, url))?;
         begin_session(&mut client)?;
         let plan = RemotePlan::below(url, depth, timeout, versions, tls);
@@ -191,8 +186,7 @@ impl Remote {
     pub fn exports(url: &Url, arguments: &CallOptions) -> Result<Vec<Vec<u8>>, Error> {
         let tls = arguments.tls.open(&url.server, url.host.as_deref())?;
         let timeout = Duration::from_secs(arguments.timeout.into());
-        let (mut client, _) =
-            caller::client(url.server.fabric(), 1, timeout, arguments.rdma_version, tls.as_ref())?;
+        let mut client = client_of(url, 1, timeout, arguments.rdma_version, tls.as_ref())?;
         explained(tls.as_ref(), meet_mount(&mut client, url, None))?;
         let exports = client.exports().map_err(failed("EXPORT"))?;
         client.disconnect();
@@ -285,11 +279,28 @@ impl Remote {
     /// Returns the amount to read at a time, and the amount to write at a time.
     pub fn flows(&mut self) -> Result<(TransferFlow, TransferFlow), Error> {
         let info = self.client.fsinfo(self.root).map_err(failed("FSINFO"))?;
-        Ok((
-            TransferFlow::new(self.plan.depth, info.read_max),
-            TransferFlow::new(self.plan.depth, info.write_max),
-        ))
+        // RFC 2203 §5.3.3.1: a server drops calls whose numbers are below its window
+        let window = self.client.raw().context_window().unwrap_or(u32::MAX);
+        let depth = self.plan.depth.min(window as usize);
+        Ok((TransferFlow::new(depth, info.read_max), TransferFlow::new(depth, info.write_max)))
     }
+}
+
+/// A client that is not connected, for calls to the URL's server by the URL's credential; the rest
+/// as for [`caller::client`].
+pub fn client_of(
+    url: &Url,
+    depth: usize,
+    timeout: Duration,
+    versions: Versions,
+    tls: Option<&Arc<ClientTls>>,
+) -> Result<NfsClient, Error> {
+    let (mut client, _) = caller::client(url.server.fabric(), depth, timeout, versions, tls)?;
+    if let Some(host) = url.written_host() {
+        ticket::protect(&mut client, url.credential(), &host)
+            .map_err(|fault| Error::failure(format!("no Kerberos for {url}: {fault}")))?;
+    }
+    Ok(client)
 }
 
 /// True if the URL names no export.
@@ -399,6 +410,9 @@ pub fn failed(what: impl Display) -> impl Fn(stag_client::Error) -> Error {
     let what = what.to_string();
     move |error| {
         let hint = match error {
+            stag_client::Error::NoContext => {
+                ticket::take_fault().map_or_else(String::new, |fault| format!(": {fault}"))
+            }
             stag_client::Error::Nfs(Status::Acces | Status::Perm) => {
                 format!(" ({})", stag_client::denied_hint())
             }

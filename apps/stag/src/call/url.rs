@@ -1,8 +1,12 @@
-//! URLs of `stag call`: `SCHEME://HOST:PORT/EXPORT[/PATH][?mountport=N]`. Over TCP a port mapper
-//! may know the ports.
+//! URLs of `stag call`: `SCHEME://HOST:PORT/EXPORT[/PATH][?mountport=N&sec=krb5]`. Over TCP a port
+//! mapper may know the ports.
 
 use super::ports::{self, Ports};
-use crate::{Error, args::address};
+use crate::{
+    Error,
+    args::address,
+    ticket::{CallSecOptions, CallerSec},
+};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use stag_fabrics::{Endpoint, FabricAddress, Notation, UrlError};
 use stag_verbs::{AddressFault, scoped};
@@ -24,6 +28,8 @@ pub struct Url {
     pub host: Option<String>,
     /// Address of MOUNT over TCP, if MOUNT is not answered by the same connection.
     pub mount: Option<SocketAddr>,
+    /// Credential of calls to NFS, if the URL says which.
+    pub sec: Option<CallerSec>,
     /// The export and the path below it, with the slash in front.
     pub path: Vec<u8>,
 }
@@ -41,6 +47,40 @@ impl Url {
         Self::parse_asking(url, ports::ask)
     }
 
+    /// The same with the credential of an option.
+    ///
+    /// # Errors
+    /// The URL has another one, or its server is a process of this host.
+    pub fn with_sec(mut self, option: CallSecOptions) -> Result<Self, Error> {
+        if let (Some(option), Some(written)) = (option.sec, self.sec)
+            && option != written
+        {
+            let (option, written) = (option.name(), written.name());
+            return Err(Error::usage(format!(
+                "--sec {option} and ?sec={written} contradict each other: leave one out"
+            )));
+        }
+        self.sec = self.sec.or(option.sec);
+        if self.server.ip().is_none() && self.credential() != CallerSec::Sys {
+            return Err(Error::usage(format!(
+                "sec={} needs the server's name, and {self} is a process of this host: call it by \
+                 tcp:// or iwarp://",
+                self.credential().name()
+            )));
+        }
+        Ok(self)
+    }
+
+    /// Credential of calls to NFS.
+    pub fn credential(&self) -> CallerSec {
+        self.sec.unwrap_or_default()
+    }
+
+    /// The server's host as the URL has it: a name, or an address.
+    pub fn written_host(&self) -> Option<String> {
+        self.host.clone().or_else(|| Some(self.server.ip()?.ip().to_string()))
+    }
+
     /// The URL of another path on the same server, as [`Url::parse`] reads it.
     pub fn of_path(&self, path: &[u8]) -> String {
         let (path, server) = (percent_encode(path, ESCAPED), self.server.to_string());
@@ -49,8 +89,11 @@ impl Url {
             let query = if query.is_empty() { String::new() } else { format!("?{query}") };
             return format!("{socket}:{path}{query}");
         }
-        let port = self.mount.map(|at| format!("?mountport={}", at.port()));
-        format!("{server}{path}{}", port.unwrap_or_default())
+        let port = self.mount.map(|at| format!("mountport={}", at.port()));
+        let sec = self.sec.map(|sec| format!("sec={}", sec.name()));
+        let query: Vec<_> = port.into_iter().chain(sec).collect();
+        let mark = if query.is_empty() { "" } else { "?" };
+        format!("{server}{path}{mark}{}", query.join("&"))
     }
 
     /// The same; `ask` returns the ports of the host at an address.
@@ -78,7 +121,7 @@ impl Url {
             _ if authority.is_empty() || scheme != "tcp" => return Err(bad()),
             _ => (authority, None),
         };
-        let mount = mount_port(query, url)?;
+        let (mount, sec) = read_query(query, url)?;
         let (name, host) = match scoped(host.trim_matches(['[', ']']), 0) {
             Ok(at) => (None, at),
             Err(AddressFault::Form) => (Some(host.to_owned()), named(host, authority, url)?),
@@ -98,6 +141,7 @@ impl Url {
             server: server.map_err(|_| bad())?,
             host: name,
             mount: mount.map(at),
+            sec,
             path: [b"/".as_slice(), &decoded(path)].concat(),
         })
     }
@@ -119,6 +163,7 @@ impl Url {
             server,
             host: None,
             mount: None,
+            sec: None,
             path: [b"/".as_slice(), &decoded(path)].concat(),
         })
     }
@@ -146,17 +191,29 @@ fn named(host: &str, authority: &str, url: &str) -> Result<SocketAddr, Error> {
     })
 }
 
-fn mount_port(query: &str, url: &str) -> Result<Option<u16>, Error> {
-    if query.is_empty() {
-        return Ok(None);
+/// The port of MOUNT and the credential that a URL has after its question mark.
+fn read_query(query: &str, url: &str) -> Result<(Option<u16>, Option<CallerSec>), Error> {
+    let (mut port, mut sec) = (None, None);
+    for part in query.split('&').filter(|_| !query.is_empty()) {
+        let is_read = match part.split_once('=') {
+            Some(("mountport", number)) if port.is_none() => {
+                port = number.parse().ok();
+                port.is_some()
+            }
+            Some(("sec", name)) if sec.is_none() => {
+                sec = CallerSec::named(name);
+                sec.is_some()
+            }
+            _ => false,
+        };
+        if !is_read {
+            return Err(Error::usage(format!(
+                "{url:?}: after the question mark, mountport=N and sec=krb5, krb5i, krb5p or sys \
+                 are allowed, with & between them; a question mark in a name is written %3F"
+            )));
+        }
     }
-    let port = query.strip_prefix("mountport=").and_then(|port| port.parse().ok());
-    port.map(Some).ok_or_else(|| {
-        Error::usage(format!(
-            "{url:?}: behind the question mark stands mountport=N at most; a question mark in a \
-             name is written %3F"
-        ))
-    })
+    Ok((port, sec))
 }
 
 /// `%XX` is the octet with that number; anything else is itself.
@@ -198,6 +255,8 @@ mod tests {
         for base in [
             "iwarp://127.0.0.1:20049/data",
             "tcp://[::1]:2049/srv?mountport=20048",
+            "tcp://[::1]:2049/srv?mountport=20048&sec=krb5p",
+            "iwarp://127.0.0.1:20049/data?sec=krb5",
             "shm:///run/a b.sock:/data?trust=uid",
             "shm:///run/stag.sock:/data",
         ] {
@@ -265,6 +324,9 @@ mod tests {
             ("udp://127.0.0.1:1/x", "no scheme udp://"),
             ("tcp://127.0.0.1:1/x?y", "mountport=N"),
             ("tcp://127.0.0.1:1/x?mountport=x", "mountport=N"),
+            ("tcp://127.0.0.1:1/x?sec=krb6", "sec=krb5"),
+            ("tcp://127.0.0.1:1/x?sec=krb5&sec=sys", "sec=krb5"),
+            ("tcp://127.0.0.1:1/x?sec=krb5&", "sec=krb5"),
             ("tcp://no.such.host.invalid:1/x", "no address is known"),
         ] {
             let error = Url::parse(url).unwrap_err();

@@ -4,7 +4,7 @@ pub mod options;
 
 use crate::{
     Error,
-    call::{Url, connect, meet_mount, split},
+    call::{Url, client_of, connect, meet_mount, split},
     caller::{self, say},
     stop::Stop,
     tls::explained,
@@ -25,7 +25,7 @@ pub fn renamed() -> Error {
 
 /// Calls the server until everything is checked.
 pub fn run(arguments: &options::CheckOptions) -> Result<(), Error> {
-    let url = Url::parse(&arguments.url)?;
+    let url = Url::parse(&arguments.url)?.with_sec(arguments.sec)?;
     let path =
         String::from_utf8(url.path.clone()).ok().filter(|path| path != "/").ok_or_else(|| {
             Error::usage(format!(
@@ -34,10 +34,7 @@ pub fn run(arguments: &options::CheckOptions) -> Result<(), Error> {
             ))
         })?;
     let tls = arguments.tls.open(&url.server, url.host.as_deref())?;
-    let client = || {
-        let (at, versions) = (url.server.fabric(), arguments.rdma_version);
-        caller::client(at, 8, TIMEOUT, versions, tls.as_ref()).map(|(client, _)| client)
-    };
+    let client = || client_of(&url, 8, TIMEOUT, arguments.rdma_version, tls.as_ref());
     let mut calling = client()?;
     let elsewhere = explained(tls.as_ref(), meet_mount(&mut calling, &url, arguments.nfs))?;
     let known = calling.exports().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Options of `stag check`.
 
-use crate::{args::versions, tls::CallTlsOptions};
+use crate::{args::versions, ticket::CallSecOptions, tls::CallTlsOptions};
 use clap::Args;
 use stag_protocol::rpcrdma::Versions;
 
@@ -23,6 +23,8 @@ pub struct CheckOptions {
     /// Version of NFS to use [default: 3, or 4 if the server does not support 3]
     #[arg(long, value_name = "3|4", value_parser = clap::value_parser!(u8).range(3..=4))]
     pub nfs: Option<u8>,
+    #[command(flatten)]
+    pub sec: CallSecOptions,
     #[command(flatten)]
     pub tls: CallTlsOptions,
     /// Number of entries in the large directory

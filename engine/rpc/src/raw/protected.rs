@@ -232,7 +232,7 @@ impl<P: Provider> RawClient<P> {
             credential: Credential::Other(CreationRequest::credential(&mut room)),
             arguments_max: arguments.len(),
             results_max: CreationRequest::RESULTS_MAX + CreationRequest::VERIFIER_MAX,
-            // RFC 2203 §5.2 [2203-6]: a context is created by procedure 0 of the program
+            // RFC 2203 §5.2: a context is created by procedure 0 of the program
             ..RawCall::new(to.program, to.version, 0)
         };
         let token = self.send(&call, |writer| writer.fixed(arguments))?;

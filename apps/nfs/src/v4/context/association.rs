@@ -234,6 +234,17 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         if enforces && !self.has_credential_of(client) { Err(Status4::WrongCred) } else { Ok(()) }
     }
 
+    /// Returns true for a call with the credential of the machine of its session's client, if that
+    /// may let state go.
+    pub(in crate::v4) fn may_let_go(&self) -> bool {
+        let session = self.compound.slot.and_then(|slot| self.nfs4.sessions.get(&slot.session));
+        let client = session.and_then(|session| self.nfs4.clients.get(session.client));
+        client.is_some_and(|client| {
+            client.guard.is_some_and(|guard| guard.lets_state_go())
+                && self.has_credential_of(client)
+        })
+    }
+
     fn has_credential_of(&self, client: &Client) -> bool {
         let (principal, security) = (self.compound.principal, self.compound.caller.security);
         is_machine_credential(principal, security) && client.principal == principal

@@ -17,6 +17,8 @@ enum NextOperation {
     Saves,
     /// It replaces the filehandle, drops it, or reports a wrong flavor itself.
     Judges,
+    /// It lets state go, as the machine of a client may whatever its flavor.
+    LetsGo,
     /// Any other.
     Uses,
 }
@@ -42,6 +44,10 @@ impl NextOperation {
             },
             // RFC 8881 §2.6.3.1.1.5 [8881-379]: SECINFO works with any flavor
             Request::SecInfo(_) | Request::SecInfoNoName(_) => Self::Judges,
+            Request::Close(_)
+            | Request::OpenDowngrade(_)
+            | Request::DelegReturn(_)
+            | Request::LockU(_) => Self::LetsGo,
             _ => Self::Uses,
         }
     }
@@ -119,7 +125,10 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         let next = rest.clone().map_while(Result::ok).map(|next| NextOperation::of(&next));
         match next.skip_while(|next| *next == NextOperation::Saves).next() {
             // RFC 8881 §2.6.3.1.1.7 [8881-381]: PUTFH and its like report it for all others
-            Some(NextOperation::Uses) => Ok(self.check_flavor(&self.current()?)?),
+            Some(NextOperation::LetsGo) if self.may_let_go() => Ok(()),
+            Some(NextOperation::Uses | NextOperation::LetsGo) => {
+                Ok(self.check_flavor(&self.current()?)?)
+            }
             _ => Ok(()),
         }
     }

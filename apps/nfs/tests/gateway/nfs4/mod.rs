@@ -11,6 +11,7 @@ mod compounds;
 mod files;
 mod flavors;
 mod locks;
+mod machine;
 mod names;
 mod owners;
 mod places;
