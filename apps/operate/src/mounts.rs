@@ -28,8 +28,6 @@ pub struct Mounts {
     pub four: bool,
     /// Callers must use a port below 1024, unless `--insecure` is given.
     pub needs_low_port: bool,
-    /// Exports that do not accept AUTH_SYS, with the flavor that a mount of each names.
-    pub sec: Vec<(String, &'static str)>,
 }
 
 /// One way to mount an export.
@@ -46,9 +44,10 @@ pub struct Mount {
 }
 
 impl Mounts {
-    /// Lines of the READY block for an export: version 4 where it is served, else version 3.
-    pub fn shortest(&self, name: &str) -> String {
-        let of = |version| self.of(name).into_iter().filter(move |mount| mount.nfs == version);
+    /// Lines of the READY block for an export: version 4 where it is served, else version 3. `sec` is
+    /// the security flavor that they name.
+    pub fn shortest(&self, name: &str, sec: Option<&str>) -> String {
+        let of = |version| self.of(name, sec).into_iter().filter(move |mount| mount.nfs == version);
         let mut text = String::new();
         let mounts: Vec<_> = if self.four { of(4).collect() } else { of(3).collect() };
         if self.is_refused_over_rdma() && mounts.iter().any(|mount| mount.transport == "rdma") {
@@ -98,10 +97,10 @@ impl Mounts {
         .to_owned()
     }
 
-    /// All ways to mount the export `name`: version 4 first, and RDMA before TCP.
-    pub fn of(&self, name: &str) -> Vec<Mount> {
+    /// All ways to mount the export `name`: version 4 first, and RDMA before TCP. Each names the
+    /// security flavor `sec`, if there is one.
+    pub fn of(&self, name: &str, sec: Option<&str>) -> Vec<Mount> {
         let mut mounts: Vec<Mount> = Vec::new();
-        let sec = self.sec.iter().find(|(export, _)| export == name).map(|(_, flavor)| flavor);
         let mut add = |nfs, transport, at, options: &str| {
             let comma = if options.is_empty() { "" } else { "," };
             let sec = sec.map_or_else(String::new, |flavor| format!("{comma}sec={flavor}"));
@@ -210,7 +209,6 @@ mod tests {
             three,
             four,
             needs_low_port: false,
-            sec: Vec::new(),
         }
     }
 
@@ -222,7 +220,7 @@ mod tests {
     fn at_the_usual_ports_version_4_needs_no_options_but_the_transport() {
         let both = served(&["10.0.0.1:20049"], Some("10.0.0.1:2049"), [true, true]);
         assert_eq!(
-            both.shortest("data").lines().collect::<Vec<_>>(),
+            both.shortest("data", None).lines().collect::<Vec<_>>(),
             [
                 "mount -t nfs -o rdma 10.0.0.1:/data /mnt/data",
                 "10.0.0.1:/data /mnt/data nfs rdma,_netdev 0 0",
@@ -231,14 +229,16 @@ mod tests {
             ]
         );
         assert!(both.leaves_out_3());
-        assert_eq!(both.of("data").iter().map(|mount| mount.nfs).collect::<Vec<_>>(), [4, 4, 3, 3]);
+        assert_eq!(
+            both.of("data", None).iter().map(|mount| mount.nfs).collect::<Vec<_>>(),
+            [4, 4, 3, 3]
+        );
     }
 
     #[test]
     fn an_export_without_auth_sys_is_mounted_with_its_flavor() {
-        let mut both = served(&["10.0.0.1:20049"], Some("10.0.0.1:2049"), [true, true]);
-        both.sec = vec![("data".to_owned(), "krb5p")];
-        let mounts = both.of("data");
+        let both = served(&["10.0.0.1:20049"], Some("10.0.0.1:2049"), [true, true]);
+        let mounts = both.of("data", Some("krb5p"));
         assert_eq!(
             lines(&mounts)[..4],
             [
@@ -249,14 +249,14 @@ mod tests {
             ]
         );
         assert!(mounts.iter().all(|mount| mount.command.contains("sec=krb5p")));
-        assert!(both.of("other").iter().all(|mount| !mount.command.contains("sec=")));
+        assert!(both.of("other", None).iter().all(|mount| !mount.command.contains("sec=")));
     }
 
     #[test]
     fn other_ports_are_named() {
         let four = served(&["10.0.0.1:7"], Some("10.0.0.1:8"), [false, true]);
         assert_eq!(
-            lines(&four.of("a b")),
+            lines(&four.of("a b", None)),
             [
                 "mount -t nfs -o rdma,port=7 '10.0.0.1:/a b' '/mnt/a b'",
                 "10.0.0.1:/a\\040b /mnt/a\\040b nfs rdma,port=7,_netdev 0 0",
@@ -273,7 +273,7 @@ mod tests {
         let rdma = "rdma,port=20049,vers=3,nolock,mountport=2049,mountproto=tcp";
         let tcp = "proto=tcp,port=2049,vers=3,nolock,mountport=2049,mountproto=tcp";
         assert_eq!(
-            lines(&three.of("data")),
+            lines(&three.of("data", None)),
             [
                 &format!("mount -t nfs -o {rdma} 10.0.0.1:/data /mnt/data"),
                 &format!("10.0.0.1:/data /mnt/data nfs {rdma},_netdev 0 0"),
@@ -281,14 +281,14 @@ mod tests {
                 &format!("10.0.0.1:/data /mnt/data nfs {tcp},_netdev 0 0"),
             ]
         );
-        let without = served(&["10.0.0.1:20049"], None, [true, false]).shortest("data");
+        let without = served(&["10.0.0.1:20049"], None, [true, false]).shortest("data", None);
         assert!(without.starts_with("# no mount command of version 3"), "{without}");
     }
 
     #[test]
     fn ipv6_has_its_own_transports_and_brackets() {
         let six = served(&["[fd00::1]:20049"], Some("[fd00::1]:7"), [true, true]);
-        let mounts = six.of("data");
+        let mounts = six.of("data", None);
         assert_eq!(mounts[0].command, "mount -t nfs -o proto=rdma6 [fd00::1]:/data /mnt/data");
         assert_eq!(mounts[1].command, "mount -t nfs -o port=7 [fd00::1]:/data /mnt/data");
         let options = "proto=rdma6,port=20049,vers=3,nolock,mountport=7,mountproto=tcp6";
@@ -306,15 +306,17 @@ mod tests {
             assert_eq!(of(one), [one]);
         }
         let all = served(&["[::]:20049"], Some("[::]:2049"), [false, true]);
-        let transports: Vec<_> = all.of("data").iter().map(|mount| mount.transport).collect();
+        let transports: Vec<_> = all.of("data", None).iter().map(|mount| mount.transport).collect();
         assert_eq!(transports, ["rdma", "rdma", "tcp"]);
     }
 
     #[test]
     fn a_server_that_asks_for_low_ports_says_that_this_host_cannot_mount_over_rdma() {
         let mut mounts = served(&["127.0.0.1:20049"], Some("127.0.0.1:2049"), [true, true]);
-        assert!(!mounts.shortest("data").contains('#'));
+        assert!(!mounts.shortest("data", None).contains('#'));
         mounts.needs_low_port = true;
-        assert!(mounts.shortest("data").starts_with("# Linux mounts over RDMA from a port above"));
+        assert!(
+            mounts.shortest("data", None).starts_with("# Linux mounts over RDMA from a port above")
+        );
     }
 }

@@ -79,6 +79,9 @@ pub struct ExportFacts {
     pub mode: &'static str,
     /// Options of its own, as `squash=none`; empty where it has the server's.
     pub options: String,
+    /// The security flavor that a mount has to name; none if AUTH_SYS is accepted.
+    #[serde(skip)]
+    pub sec: Option<&'static str>,
     /// Networks that alone may mount it, each with its options; empty if every network that may
     /// connect may mount it.
     pub clients: Vec<String>,
@@ -159,7 +162,7 @@ impl Answers {
     fn mounts(&self, nfs: Option<u8>) -> Result<Value, String> {
         let mut mounts = Vec::new();
         for export in self.facts.exports.all() {
-            let of = self.facts.mounts.of(export.name.trim_start_matches('/'));
+            let of = self.facts.mounts.of(export.name.trim_start_matches('/'), export.sec);
             let of: Vec<_> =
                 of.into_iter().filter(|it| nfs.is_none_or(|nfs| nfs == it.nfs)).collect();
             mounts.push(json!({ "export": export.name, "mounts": of }));

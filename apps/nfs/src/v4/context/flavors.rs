@@ -122,8 +122,8 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         }
         // RFC 8881 §2.6.3.1.1.6 [8881-380]: a filehandle that is not used is not judged
         // An operation that cannot be decoded has its own status.
-        let next = rest.clone().map_while(Result::ok).map(|next| NextOperation::of(&next));
-        match next.skip_while(|next| *next == NextOperation::Saves).next() {
+        let mut next = rest.clone().map_while(Result::ok).map(|next| NextOperation::of(&next));
+        match next.find(|next| *next != NextOperation::Saves) {
             // RFC 8881 §2.6.3.1.1.7 [8881-381]: PUTFH and its like report it for all others
             Some(NextOperation::LetsGo) if self.may_let_go() => Ok(()),
             Some(NextOperation::Uses | NextOperation::LetsGo) => {

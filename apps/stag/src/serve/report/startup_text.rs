@@ -176,7 +176,7 @@ pub fn ready(plan: &Plan, found: &Addresses) -> String {
     let mounts = watching::mounts(plan, found);
     for export in &plan.exports {
         let _ = writeln!(text, "EXPORT /{} {}", export.name, mode(export.read_only));
-        text.push_str(&mounts.shortest(&export.name));
+        text.push_str(&mounts.shortest(&export.name, watching::sec(export)));
     }
     if mounts.leaves_out_3() {
         text.push_str("# mount commands of version 3: 'stag ctl mounts --nfs 3'\n");

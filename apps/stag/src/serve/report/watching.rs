@@ -46,6 +46,7 @@ pub fn exports(plan: &Plan) -> ExportList {
         source: source(export),
         mode: if export.read_only { "ro" } else { "rw" },
         options: options(&export.rules.options),
+        sec: sec(export),
         clients: export.rules.clients.iter().map(client).collect(),
     };
     ExportList::new(plan.exports.iter().map(export).collect())
@@ -86,15 +87,13 @@ pub fn mounts(plan: &Plan, found: &Addresses) -> Mounts {
         three: plan.nfs.three,
         four: plan.nfs.four.is_some(),
         needs_low_port: plan.clients.must_be_privileged,
-        sec: plan.exports.iter().filter_map(sec).collect(),
     }
 }
 
 /// The flavor that a mount of an export has to name: its first, unless it accepts AUTH_SYS.
-fn sec(export: &Exported) -> Option<(String, &'static str)> {
+pub fn sec(export: &Exported) -> Option<&'static str> {
     let flavors = export.rules.options.security?;
-    let is_named = !flavors.accept(Security::Sys);
-    is_named.then(|| (export.name.clone(), flavors.first().word()))
+    (!flavors.accept(Security::Sys)).then(|| flavors.first().word())
 }
 
 /// Facts for controllers.
