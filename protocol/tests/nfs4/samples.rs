@@ -40,6 +40,10 @@ const CHANNEL: ChannelAttributes = ChannelAttributes {
     rdma_ird: Some(6),
 };
 const ACE: Ace<'static> = Ace { kind: 0, flags: 1, mask: 2, who: Text(&[b'w'; 1024]) };
+const KERBEROS: [SecurityFlavor<'static>; 2] = [
+    SecurityFlavor::Gss(GssMechanism::kerberos(GssService::Privacy)),
+    SecurityFlavor::Gss(GssMechanism::kerberos(GssService::Integrity)),
+];
 const GSS: GssMechanism<'static> =
     GssMechanism { oid: Text(b"oid"), quality: 1, service: GssService::Privacy };
 const RANGE: FileRange = FileRange { stateid: STATEID, offset: 1, length: u64::MAX };
@@ -471,6 +475,7 @@ pub fn answers() -> Vec<Answer<'static>> {
         Answer::Rename(Ok(Rename4Ok { source: CHANGE, target: CHANGE })),
         Answer::RestoreFh(Ok(())),
         Answer::SaveFh(Ok(())),
+        Answer::SecInfo(Ok(Array::of(&KERBEROS))),
         Answer::SecInfo(Ok(Array::of(&[SecurityFlavor::Plain(1), SecurityFlavor::Plain(0)]))),
         Answer::SecInfoNoName(Ok(Array::of(&[SecurityFlavor::Plain(1)]))),
         Answer::SetAttr(SetAttr4Result { status: Status4::Ok, set: full_bitmap() }),
