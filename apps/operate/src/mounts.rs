@@ -44,8 +44,8 @@ pub struct Mount {
 }
 
 impl Mounts {
-    /// Lines of the READY block for an export: version 4 where it is served, else version 3. `sec` is
-    /// the security flavor that they name.
+    /// Lines of the READY block for an export: version 4 where it is served, else version 3. They
+    /// name the security flavor `sec`, if there is one.
     pub fn shortest(&self, name: &str, sec: Option<&str>) -> String {
         let of = |version| self.of(name, sec).into_iter().filter(move |mount| mount.nfs == version);
         let mut text = String::new();
