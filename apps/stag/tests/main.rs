@@ -44,7 +44,6 @@ mod signals;
 mod stalled;
 mod support;
 mod tickets;
-mod tickets;
 mod tls;
 mod transfers;
 mod tune;

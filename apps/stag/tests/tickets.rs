@@ -12,7 +12,7 @@ use std::{
 #[allow(dead_code)] // Of what it can do, some is for tests of the library.
 #[path = "../../../engine/gssapi/tests/realm/mod.rs"]
 mod realm;
-use realm::Realm;
+use realm::{Folder, Realm};
 
 const GANESHA: &str = "/usr/bin/ganesha.nfsd";
 const MEMORY: &str = "/usr/lib/x86_64-linux-gnu/ganesha/libfsalmem.so";
@@ -32,7 +32,7 @@ fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-fn start(home: &Home, keytab: &Path, port: u16) -> Ganesha {
+fn start(home: &Home, realm: &Folder, keytab: &Path, port: u16) -> Ganesha {
     let (folder, keytab) = (home.0.path().display(), keytab.display());
     let text = format!(
         "NFS_CORE_PARAM {{ NFS_Port = {port}; Protocols = 4; Enable_NLM = false; \
@@ -54,18 +54,11 @@ fn start(home: &Home, keytab: &Path, port: u16) -> Ganesha {
         .env("KRB5RCACHENAME", "none:")
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    command
-        .env("KRB5_CONFIG", keytab_folder(home).join("usual.conf"))
-        .env("KRB5_KTNAME", keytab.to_string());
+    command.env("KRB5_CONFIG", realm.path("usual.conf")).env("KRB5_KTNAME", keytab.to_string());
     let server = Ganesha(command.spawn().unwrap());
     let log = home.path("ganesha.log");
     wait_for("Ganesha", || fs::read_to_string(&log).unwrap().contains("NFS SERVER INITIALIZED"));
     server
-}
-
-/// The folder with krb5.conf, which the home names.
-fn keytab_folder(home: &Home) -> std::path::PathBuf {
-    fs::read_to_string(home.path("realm")).unwrap().into()
 }
 
 /// A realm and Ganesha, or the reason why there is none.
@@ -84,9 +77,8 @@ fn prepared(home: &Home) -> Result<(Realm, Ganesha, u16), String> {
     let keytab = realm.folder.path("localhost.keytab");
     realm.folder.kadmin(&format!("ktadd -norandkey -k {} nfs/localhost", keytab.display()));
     realm.folder.kinit("cache", &[]);
-    fs::write(home.path("realm"), realm.folder.0.display().to_string()).unwrap();
     let port = free_port();
-    let server = start(home, &keytab, port);
+    let server = start(home, &realm.folder, &keytab, port);
     Ok((realm, server, port))
 }
 

@@ -129,6 +129,7 @@ impl GssAcceptor {
     /// The failure's major status is an error, for the results of INIT (RFC 2203 §5.2.3.1). The
     /// token, if any, is for the initiator.
     pub fn accept(&self, token: &[u8]) -> Result<AcceptedContext, RefusedToken> {
+        // RFC 8881 §2.2.1.1.1.2.1 [8881-364]: Kerberos V5 is the mechanism
         check(token)?;
         let mut context = GssContext::none(self.library);
         let (step, source) = context.accept(&self.credential, token);

@@ -90,6 +90,7 @@ impl GssInitiator {
         let mut credential = GssCredential::acquire(library, name.as_ref(), INITIATE, &store)
             .map_err(|status| as_client(failed(status), keytab.as_deref()))?;
         credential.restrict(settings.enctypes).map_err(failed)?;
+        // RFC 2203 §5.2.2 [2203-6]: replay detection and sequencing stay off
         let flags = if settings.is_mutual { MUTUAL } else { 0 };
         Ok(Self { shared: Arc::new(InitiatorParts { library, credential, target, flags, keytab }) })
     }

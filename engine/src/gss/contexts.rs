@@ -283,8 +283,10 @@ impl Shared {
     fn serve(&self, mut acceptor: Box<dyn ContextAcceptor>) {
         while let Some(request) = self.next() {
             let InitRequest { token, from, call, peer, came_at, mailbox } = request;
+            // What is forgotten meanwhile includes this one: its user may have changed.
+            let edition = self.lock_table().edition();
             let results = match acceptor.accept(&token, from) {
-                Ok(accepted) => Ok(self.add(accepted, from, came_at)),
+                Ok(accepted) => Ok(self.add(accepted, from, came_at, edition)),
                 Err(refused) => {
                     self.lock_table().counts.refused += 1;
                     Err(refused)
@@ -312,6 +314,7 @@ impl Shared {
         accepted: AcceptedContext,
         from: PeerAddress,
         now: u64,
+        edition: u64,
     ) -> (Arc<GssContext>, Vec<u8>) {
         let AcceptedContext { context: acceptor, token, principal, unix, ends } = accepted;
         let identity = stag_gss::identity_of(&principal);
@@ -331,6 +334,9 @@ impl Shared {
             used: AtomicU64::new(now),
         });
         table.put(slot, Arc::clone(&context));
+        if table.edition() != edition {
+            table.end(&context);
+        }
         (context, token)
     }
 }

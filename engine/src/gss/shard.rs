@@ -57,7 +57,7 @@ pub(crate) struct ShardGss {
 }
 
 impl ShardGss {
-    /// For a shard with so many places for calls.
+    /// For a shard with this number of places for calls.
     pub(crate) fn new(contexts: Arc<GssContexts>, calls: usize) -> io::Result<Self> {
         Ok(Self {
             contexts,

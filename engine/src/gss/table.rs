@@ -1,7 +1,7 @@
 //! The table of contexts, which the threads of a server share under a lock.
 //!
 //! Under the lock nothing is searched but the contexts of one principal and of one host, and all of
-//! them once in so many times: while a table is full, a sixteenth of it makes room at once.
+//! them seldom: a sixteenth of a full table makes room at once.
 
 use super::contexts::{ContextCounts, ContextLimits, GssContext};
 use crate::peer_view::ClientHost;
@@ -18,6 +18,8 @@ pub(super) struct ContextTable {
     free: Vec<usize>,
     of_principal: HashMap<PrincipalId, Vec<usize>>,
     of_host: HashMap<ClientHost, Vec<usize>>,
+    /// Times that all contexts were forgotten.
+    edition: u64,
     pub(super) counts: ContextCounts,
 }
 
@@ -46,9 +48,15 @@ impl ContextTable {
 
     /// Ends all contexts.
     pub(super) fn forget_all(&mut self) {
+        self.edition += 1;
         for slot in 0..self.slots.len() {
             self.end_slot(slot);
         }
+    }
+
+    /// Changes whenever all contexts are forgotten.
+    pub(super) const fn edition(&self) -> u64 {
+        self.edition
     }
 
     /// Ends a context, unless its slot has another one already.

@@ -105,6 +105,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         let protected = self.verify(arrived, data)?;
         self.core.counters.stats.gss.calls += 1;
+        // RFC 8881 §2.2.1.1 [8881-363]: each service of RPCSEC_GSS is there
         let opened = match protected.call.service() {
             GssService::None => {
                 Ok(Opened { arguments: arrived.arguments.clone(), pulled: arrived.pulled })

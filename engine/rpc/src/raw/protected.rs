@@ -270,7 +270,7 @@ impl<P: Provider> RawClient<P> {
     }
 
     fn try_again(&mut self, call: SentCall, item: Option<Buf>) -> Result<(), CallError> {
-        // RFC 2203 §5.3.3.3: after CREDPROBLEM or CTXPROBLEM another context is created
+        // RFC 2203 §5.3.3.3 [2203-28]: after CREDPROBLEM or CTXPROBLEM a context is created
         self.forget_context(call.message.context());
         let message = self.in_context(call.to, call.message.arguments().to_vec())?;
         let peer = self.peer.ok_or(CallFault::NoPeer)?;

@@ -8,7 +8,7 @@ use stag_protocol::nfs::v4::*;
 
 const OWNER: &[u8] = b"machine";
 
-/// What Linux asks for.
+/// The operations that Linux asks for.
 fn asked() -> ProtectedOperations {
     let enforce = Bitmap::of([41, 42, 43, 44, 57]);
     ProtectedOperations { enforce, allow: Bitmap::of([4, 5, 8, 14, 21, 38, 45, 55]) }

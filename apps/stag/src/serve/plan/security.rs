@@ -8,8 +8,8 @@ use crate::{
 use stag_nfs_store::exports::security::SecurityFlavors;
 
 /// Returns true if the server can verify tickets of Kerberos, which takes a keytab.
-pub const fn has_kerberos(_arguments: &ServeOptions) -> bool {
-    false
+pub const fn has_kerberos(arguments: &ServeOptions) -> bool {
+    arguments.kerberos.keytab.is_some()
 }
 
 /// The flavors of exports without any of their own; none if they accept every call.
