@@ -105,7 +105,10 @@ fn its_session_is_used_over_connections_that_are_bound_to_it() {
     assert_eq!(client.run(&[]).status(), Status4::Ok);
     client.wire.connect_from(1);
     let sequence = client.sequence_of(0, 2, false);
-    assert_eq!(client.send(&[sequence.clone()]).status(), Status4::ConnNotBoundToSession);
+    assert_eq!(
+        client.send(std::slice::from_ref(&sequence)).status(),
+        Status4::ConnNotBoundToSession
+    );
     let wish = ChannelWish::Fore;
     let bind = Request::BindConnToSession(BindConnArgs { session, wish, rdma_mode: false });
     assert_eq!(status(&mut client, Security::Krb5i, bind), Status4::Ok);
