@@ -8,22 +8,21 @@ use super::{
     acceptor::{AcceptedContext, ContextAcceptor, RefusedContext},
     table::ContextTable,
 };
-use crate::{
-    call::CallId,
-    peer_view::{ClientHost, PeerId},
-};
+use crate::{call::CallId, peer_view::ClientHost};
 use rand::{SeedableRng, rngs::StdRng};
 use stag_gss::AcceptorContext;
-use stag_protocol::rpc::{PrincipalId, UnixUser};
+use stag_protocol::rpc::{PrincipalId, UnixUser, gss::MajorStatus};
 use stag_verbs::PeerAddress;
 use std::{
     collections::VecDeque,
     fmt, io,
+    panic::{self, AssertUnwindSafe},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     thread,
+    time::{Duration, Instant},
 };
 
 /// Limits of contexts.
@@ -169,6 +168,8 @@ pub(crate) fn random_numbers() -> io::Result<StdRng> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooManyRequests;
 
+/// Time after which a request is refused unjudged: its client has given up.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Octets of a handle: index, generation, and the run.
 const HANDLE: usize = 16;
 /// Octets that all handles of a run have in common.
@@ -225,9 +226,10 @@ pub(crate) struct InitRequest {
     pub(crate) token: Vec<u8>,
     pub(crate) from: PeerAddress,
     pub(crate) call: CallId,
-    pub(crate) peer: PeerId,
     /// The time of its arrival, in nanoseconds of the shard's clock.
     pub(crate) came_at: u64,
+    /// The same, by the clock of threads.
+    pub(crate) asked_at: Instant,
     pub(crate) mailbox: Arc<Mailbox>,
 }
 
@@ -235,7 +237,6 @@ pub(crate) struct InitRequest {
 #[derive(Debug)]
 pub(crate) struct InitDone {
     pub(crate) call: CallId,
-    pub(crate) peer: PeerId,
     pub(crate) results: Result<(Arc<GssContext>, Vec<u8>), RefusedContext>,
 }
 
@@ -282,17 +283,17 @@ impl Shared {
     /// Carries requests out, one after the other.
     fn serve(&self, mut acceptor: Box<dyn ContextAcceptor>) {
         while let Some(request) = self.next() {
-            let InitRequest { token, from, call, peer, came_at, mailbox } = request;
+            let InitRequest { token, from, call, came_at, asked_at, mailbox } = request;
             // What is forgotten meanwhile includes this one: its user may have changed.
             let edition = self.lock_table().edition();
-            let results = match acceptor.accept(&token, from) {
+            let results = match judge(&mut *acceptor, &token, from, asked_at) {
                 Ok(accepted) => Ok(self.add(accepted, from, came_at, edition)),
                 Err(refused) => {
                     self.lock_table().counts.refused += 1;
                     Err(refused)
                 }
             };
-            mailbox.put(InitDone { call, peer, results });
+            mailbox.put(InitDone { call, results });
         }
     }
 
@@ -339,6 +340,25 @@ impl Shared {
         }
         (context, token)
     }
+}
+
+/// Has the acceptor judge a token, unless its client has waited for too long. An acceptor that
+/// panics refuses: the next request is judged all the same.
+fn judge(
+    acceptor: &mut dyn ContextAcceptor,
+    token: &[u8],
+    from: PeerAddress,
+    asked_at: Instant,
+) -> Result<AcceptedContext, RefusedContext> {
+    let failed = || {
+        let (major, token) = (MajorStatus::FAILURE, Vec::new());
+        Err(RefusedContext { major, minor: 0, token })
+    };
+    if asked_at.elapsed() > PATIENCE {
+        return failed();
+    }
+    panic::catch_unwind(AssertUnwindSafe(|| acceptor.accept(token, from)))
+        .unwrap_or_else(|_| failed())
 }
 
 fn handle(slot: usize, uses: u32, run: [u8; RUN]) -> [u8; HANDLE] {

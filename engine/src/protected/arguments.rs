@@ -67,7 +67,10 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     fn copy_of(&mut self, peer: PeerId, octets: &[u8]) -> Option<Buf> {
-        let mut copy = self.core.memory.lend(octets.len(), self.core.lane(peer))?;
+        let memory = &self.core.memory;
+        // The call was admitted with its message alone: the copy may be of the reserved part.
+        let lent = memory.lend(octets.len(), self.core.lane(peer));
+        let mut copy = lent.or_else(|| memory.take(octets.len()))?;
         copy.reset(0);
         copy.append(octets).ok()?;
         Some(copy)

@@ -35,8 +35,8 @@ impl<P: Provider, A: App> Shard<P, A> {
             token: token.to_vec(),
             from: sender.address,
             call: CallId(key),
-            peer: sender.peer,
             came_at: self.core.now.0,
+            asked_at: std::time::Instant::now(),
             mailbox: std::sync::Arc::clone(&gss.mailbox),
         };
         if gss.contexts.ask(request).is_err() {
@@ -51,11 +51,10 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Some(gss) = &self.core.gss else { return false };
         let done = gss.mailbox.take();
         let has_any = !done.is_empty();
-        for InitDone { call, peer, results } in done {
+        for InitDone { call, results } in done {
             self.core.inits = self.core.inits.saturating_sub(1);
-            let Some(xid) = self.core.responder.calls.get(call.0).map(|entry| entry.xid) else {
-                continue;
-            };
+            let Some(entry) = self.core.responder.calls.get(call.0) else { continue };
+            let (peer, xid) = (entry.peer, entry.xid);
             let message = match &results {
                 Ok((context, token)) => {
                     self.core.counters.stats.gss.contexts += 1;

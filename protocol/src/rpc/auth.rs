@@ -88,6 +88,12 @@ pub struct ProvenUser<'a> {
 pub struct PrincipalId(pub [u8; 16]);
 
 impl PrincipalId {
+    /// 64 bits of it that are none of [`PrincipalId::short`], never all zero.
+    pub fn mark(self) -> u64 {
+        let [_, _, _, _, a, b, c, d, e, f, g, h, ..] = self.0;
+        u64::from_be_bytes([a, b, c, d, e, f, g, h]) | 1 << 63
+    }
+
     /// Its first 32 bits, for records that have no room for more.
     pub const fn short(self) -> u32 {
         let Self([a, b, c, d, ..]) = self;

@@ -33,8 +33,11 @@ impl<S: Store> Gateway<S> {
             v3::Call::FsInfo(args) => Some(&args.object),
             _ => None,
         };
-        let is_mounting =
-            !security.is_proven() && root.is_some_and(|object| self.store.is_root(object));
+        // Its port has to prove as much as for any other call.
+        let is_trusted = !self.store.asks_for_proof() || self.peers.is_proven(call.peer);
+        let is_mounting = !security.is_proven()
+            && is_trusted
+            && root.is_some_and(|object| self.store.is_root(object));
         let service = service_of(flavors).filter(|_| is_mounting);
         let Some(service) = service else {
             let refusal = call.header.deny(Denied::AuthError(AuthStatus::TOO_WEAK));

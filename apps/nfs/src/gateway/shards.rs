@@ -18,7 +18,7 @@ use super::{
 use crate::{
     Nfs4Link, Nfs4Report, SessionState,
     reply::ReplyWriter,
-    reply_cache,
+    reply_cache::CopiedCall,
     requester::{CallSource, OWN, Requester, ShardPeer},
     v4::{
         ArrivalEnd, AwaitedVerdict, CallFacts, CompoundCall, ConflictQuery, ForwardedCompound,
@@ -206,14 +206,13 @@ impl<S: Store> Gateway<S> {
         let nfs = v3::Call::parse(procedure, call.arguments.clone()).ok()?;
         let question = ConflictQuery::of(&nfs).filter(|asked| arrival.may_conflict(asked))?;
         let source = CallSource::own(call.id, call.peer, call.from);
-        let message =
-            arrival.may_ask().then(|| reply_cache::copy(cx, &call.header, &nfs)).flatten();
-        let Some(message) = message else {
+        let copied = arrival.may_ask().then(|| CopiedCall::of(cx, &call.header, &nfs)).flatten();
+        let Some(copied) = copied else {
             return Some(self.refuse_call(cx, &call.header, procedure, Status::Jukebox));
         };
         let caller = self.caller(source, &call.header);
         let arrival = self.arrival.as_mut()?;
-        arrival.ask(AwaitedVerdict { source, message }, caller, question);
+        arrival.ask(AwaitedVerdict { source, copied }, caller, question);
         Some(Err(NoMessage::Waits))
     }
 

@@ -106,10 +106,7 @@ pub(crate) struct WaitingCall {
     pub(crate) id: CallId,
     pub(crate) peer: PeerId,
     pub(crate) from: PeerAddress,
-    /// Its header and arguments, all inline.
-    pub(crate) message: Buf,
-    /// Its user, where the header has none because a context of RPCSEC_GSS proves it.
-    proven: Option<(PrincipalId, GssService, Option<UnixUser>)>,
+    pub(crate) copied: CopiedCall,
     slot: usize,
     /// Time at which to ask the shard that has the replies again.
     ask_at: Time,
@@ -118,13 +115,7 @@ pub(crate) struct WaitingCall {
 impl WaitingCall {
     /// The call as received, but in one piece.
     pub(crate) fn call(&self) -> (CallHeader<'_>, v3::Call<'_>) {
-        let mut reader = Reader::new(&self.message);
-        let mut header =
-            CallHeader::parse(&mut reader).expect("the header was written from a header");
-        if let Some((identity, service, unix)) = self.proven {
-            let user = ProvenUser { identity, principal: "", service, unix };
-            header.credential = Credential::Proven(user);
-        }
+        let (header, reader) = self.copied.parse().expect("the header was written from a header");
         let procedure =
             Procedure::new(header.procedure).expect("the procedure was known when it was written");
         (header, v3::Call::parse(procedure, reader).expect("the call was written from a call"))
@@ -265,21 +256,17 @@ impl ShardCache {
         header: &CallHeader<'_>,
         call: &v3::Call<'_>,
     ) -> Option<()> {
-        let is_large = |waiting: &&WaitingCall| waiting.message.capacity() > config::MEDIUM_LEN;
+        let is_large = |waiting: &&WaitingCall| waiting.copied.capacity() > config::MEDIUM_LEN;
         let has_room = self.waiting.len() < WAITING_MAX
             && self.waiting.iter().filter(is_large).count() < WAITING_LARGE_MAX;
-        let (mut header, mut proven) = (*header, None);
-        if let Credential::Proven(ProvenUser { identity, service, unix, .. }) = header.credential {
-            (header.credential, proven) = (Credential::None, Some((identity, service, unix)));
-        }
-        let message = has_room.then(|| copy(cx, &header, call)).flatten();
-        let Some(message) = message else {
+        let copied = has_room.then(|| CopiedCall::of(cx, header, call)).flatten();
+        let Some(copied) = copied else {
             self.counts.turned_away += 1;
             return None;
         };
         self.counts.waited += 1;
         let (slot, ask_at) = (self.slot(from.into()), cx.now() + PATIENCE);
-        self.waiting.push_back(WaitingCall { id, peer, from, message, proven, slot, ask_at });
+        self.waiting.push_back(WaitingCall { id, peer, from, copied, slot, ask_at });
         Some(())
     }
 
@@ -405,13 +392,46 @@ impl ShardCache {
     }
 }
 
-/// Copies a call to a buffer of its own.
-pub(crate) fn copy(cx: &Cx<'_>, header: &CallHeader<'_>, call: &v3::Call<'_>) -> Option<Buf> {
-    let lens = [config::INLINE_LEN, config::MEDIUM_LEN - HEAD_ROOM, config::LARGE_LEN - HEAD_ROOM];
-    lens.into_iter().find_map(|len| {
-        let mut message = cx.message(len)?;
-        write(&mut message, header, call).map(|()| message)
-    })
+/// A call in a buffer of its own, which is carried out later.
+#[derive(Debug)]
+pub(crate) struct CopiedCall {
+    /// Its header and arguments, all inline.
+    message: Buf,
+    /// Its user, where a context of RPCSEC_GSS proves it: the header then has none.
+    proven: Option<(PrincipalId, GssService, Option<UnixUser>)>,
+}
+
+impl CopiedCall {
+    /// Copies a call; `None` without memory.
+    pub(crate) fn of(cx: &Cx<'_>, header: &CallHeader<'_>, call: &v3::Call<'_>) -> Option<Self> {
+        let (mut header, mut proven) = (*header, None);
+        if let Credential::Proven(ProvenUser { identity, service, unix, .. }) = header.credential {
+            (header.credential, proven) = (Credential::None, Some((identity, service, unix)));
+        }
+        let lens =
+            [config::INLINE_LEN, config::MEDIUM_LEN - HEAD_ROOM, config::LARGE_LEN - HEAD_ROOM];
+        let message = lens.into_iter().find_map(|len| {
+            let mut message = cx.message(len)?;
+            write(&mut message, &header, call).map(|()| message)
+        })?;
+        Some(Self { message, proven })
+    }
+
+    /// Its header, and its arguments.
+    pub(crate) fn parse(&self) -> Option<(CallHeader<'_>, Reader<'_>)> {
+        let mut arguments = Reader::new(&self.message);
+        let mut header = CallHeader::parse(&mut arguments).ok()?;
+        if let Some((identity, service, unix)) = self.proven {
+            let user = ProvenUser { identity, principal: "", service, unix };
+            header.credential = Credential::Proven(user);
+        }
+        Some((header, arguments))
+    }
+
+    /// Octets of its buffer.
+    pub(crate) fn capacity(&self) -> usize {
+        self.message.capacity()
+    }
 }
 
 fn write(message: &mut Buf, header: &CallHeader<'_>, call: &v3::Call<'_>) -> Option<()> {

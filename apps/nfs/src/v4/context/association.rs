@@ -21,7 +21,10 @@ use crate::{
     requester::{CallSource, Requester, ShardPeer},
     v4::{
         Nfs4,
-        session::{CertificateNames, Client, Host, NewClient, is_machine_credential, mark_of},
+        session::{
+            CertificateNames, Client, Host, MachineGuard, NewClient, is_machine_credential,
+            mark_of, number,
+        },
     },
 };
 use stag_nfs_store::Store;
@@ -198,8 +201,9 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         }
     }
 
-    /// Associates the connection with a session, for an operation that needs the credential of the
-    /// client's machine if that is enforced: a call with it may come over any connection.
+    /// Admits an operation on a session that needs the credential of the client's machine where
+    /// that is enforced: a call with it may come over any connection. BIND_CONN_TO_SESSION
+    /// associates that.
     ///
     /// # Errors
     /// NFS4ERR_WRONG_CRED without that credential; else as [`associate`](Self::associate).
@@ -210,9 +214,14 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     ) -> Result<(), Status4> {
         let session = self.nfs4.sessions.get(id);
         let client = session.and_then(|session| self.nfs4.clients.get(session.client));
-        let guarded = client.filter(|client| client.guard.is_some());
+        let enforces = |guard: MachineGuard| guard.enforces(operation);
+        let guarded = client.filter(|client| client.guard.is_some_and(enforces));
+        // What is not enforced needs an origin of the client, as without any protection.
         let Some(client) = guarded else { return self.associate(id) };
         self.check_machine(client, operation)?;
+        if operation != number::BIND_CONNECTION {
+            return Ok(());
+        }
         let at = self.peer_at();
         if let Some(session) = self.nfs4.sessions.get_mut(id) {
             session.bound.add(at);
@@ -235,12 +244,12 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     }
 
     /// Returns true for a call with the credential of the machine of its session's client, if that
-    /// may let state go.
-    pub(in crate::v4) fn may_let_go(&self) -> bool {
+    /// may send this operation for all users.
+    pub(in crate::v4) fn may_let_go(&self, operation: u32) -> bool {
         let session = self.compound.slot.and_then(|slot| self.nfs4.sessions.get(&slot.session));
         let client = session.and_then(|session| self.nfs4.clients.get(session.client));
         client.is_some_and(|client| {
-            client.guard.is_some_and(|guard| guard.lets_state_go())
+            client.guard.is_some_and(|guard| guard.allows(operation))
                 && self.has_credential_of(client)
         })
     }

@@ -8,6 +8,7 @@
 use stag_protocol::nfs::v4::{Compound, OpenClaim, Request, Status4};
 
 use super::{CompoundContext, OpResult, filehandle::Node};
+use crate::v4::session::number;
 use stag_nfs_store::{Store, exports::security::SecurityFlavors};
 
 /// The effect of an operation after PUTFH and its like on the judgement of the filehandle.
@@ -18,7 +19,7 @@ enum NextOperation {
     /// It replaces the filehandle, drops it, or reports a wrong flavor itself.
     Judges,
     /// It lets state go, as the machine of a client may whatever its flavor.
-    LetsGo,
+    LetsGo(u32),
     /// Any other.
     Uses,
 }
@@ -44,10 +45,10 @@ impl NextOperation {
             },
             // RFC 8881 §2.6.3.1.1.5 [8881-379]: SECINFO works with any flavor
             Request::SecInfo(_) | Request::SecInfoNoName(_) => Self::Judges,
-            Request::Close(_)
-            | Request::OpenDowngrade(_)
-            | Request::DelegReturn(_)
-            | Request::LockU(_) => Self::LetsGo,
+            Request::Close(_) => Self::LetsGo(number::CLOSE),
+            Request::OpenDowngrade(_) => Self::LetsGo(number::OPEN_DOWNGRADE),
+            Request::DelegReturn(_) => Self::LetsGo(number::DELEG_RETURN),
+            Request::LockU(_) => Self::LetsGo(number::LOCK_U),
             _ => Self::Uses,
         }
     }
@@ -125,8 +126,8 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         let mut next = rest.clone().map_while(Result::ok).map(|next| NextOperation::of(&next));
         match next.find(|next| *next != NextOperation::Saves) {
             // RFC 8881 §2.6.3.1.1.7 [8881-381]: PUTFH and its like report it for all others
-            Some(NextOperation::LetsGo) if self.may_let_go() => Ok(()),
-            Some(NextOperation::Uses | NextOperation::LetsGo) => {
+            Some(NextOperation::LetsGo(operation)) if self.may_let_go(operation) => Ok(()),
+            Some(NextOperation::Uses | NextOperation::LetsGo(_)) => {
                 Ok(self.check_flavor(&self.current()?)?)
             }
             _ => Ok(()),

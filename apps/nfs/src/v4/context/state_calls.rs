@@ -51,11 +51,11 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     ///
     /// # Errors
     /// NFS4ERR_ACCESS, NFS4ERR_PERM.
-    pub(in crate::v4) fn check_admitted(&self, file: &FileHandle) -> OpResult {
+    pub(in crate::v4) fn check_admitted(&self, file: &FileHandle, operation: u32) -> OpResult {
         let caller = self.compound.caller;
         let with = |security| self.store.admits_to(file, &Caller { security, ..caller });
         // RFC 8881 §18.35.3 [8881-393]: the machine lets state go, whatever the export asks for
-        if self.may_let_go() && Security::ALL.into_iter().any(|it| with(it).is_ok()) {
+        if self.may_let_go(operation) && Security::ALL.into_iter().any(|it| with(it).is_ok()) {
             return Ok(());
         }
         Ok(with(caller.security)?)

@@ -2,7 +2,10 @@
 
 use stag_protocol::nfs::v4::{Answer, Stateid, Status4};
 
-use crate::v4::context::{CompoundContext, OpResult};
+use crate::v4::{
+    context::{CompoundContext, OpResult},
+    session::number,
+};
 use stag_nfs_store::Store;
 
 pub(super) fn delegreturn<S: Store>(
@@ -10,7 +13,7 @@ pub(super) fn delegreturn<S: Store>(
     stateid: &Stateid,
 ) -> OpResult {
     let file = context.current()?.object(Status4::BadStateid)?;
-    context.check_admitted(&file)?;
+    context.check_admitted(&file, number::DELEG_RETURN)?;
     let request = context.state_request(&file, *stateid)?;
     context.with_state(|state, _| state.return_delegation(&request))?;
     context.nfs4.unwatch_returned(context.store);

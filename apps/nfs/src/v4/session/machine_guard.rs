@@ -14,6 +14,10 @@ use stag_nfs_store::Security;
 
 /// Numbers of operations (RFC 8881 §18).
 pub(in crate::v4) mod number {
+    pub(in crate::v4) const CLOSE: u32 = 4;
+    pub(in crate::v4) const DELEG_RETURN: u32 = 8;
+    pub(in crate::v4) const LOCK_U: u32 = 14;
+    pub(in crate::v4) const OPEN_DOWNGRADE: u32 = 21;
     pub(in crate::v4) const BIND_CONNECTION: u32 = 41;
     pub(in crate::v4) const EXCHANGE_ID: u32 = 42;
     pub(in crate::v4) const CREATE_SESSION: u32 = 43;
@@ -30,8 +34,9 @@ const ENFORCED: [u32; 6] = [
     number::DESTROY_SESSION,
     number::DESTROY_CLIENTID,
 ];
-/// CLOSE, DELEGRETURN, LOCKU, OPEN_DOWNGRADE, FREE_STATEID, TEST_STATEID: what lets state go.
-const ALLOWED: [u32; 6] = [4, 8, 14, 21, 45, 55];
+/// Operations that let state go, which are allowed. The last two are FREE_STATEID and TEST_STATEID.
+const ALLOWED: [u32; 6] =
+    [number::CLOSE, number::DELEG_RETURN, number::LOCK_U, number::OPEN_DOWNGRADE, 45, 55];
 
 /// Protection of a client by its machine's credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,9 +70,10 @@ impl MachineGuard {
         self.enforces(number::BIND_CONNECTION)
     }
 
-    /// Returns true if the machine's credential may be used whatever flavors an export asks for.
-    pub(in crate::v4) fn lets_state_go(&self) -> bool {
-        !self.allowed.is_empty()
+    /// Returns true if the machine's credential may be used for an operation, whatever flavors an
+    /// export asks for.
+    pub(in crate::v4) fn allows(&self, operation: u32) -> bool {
+        self.allowed.contains(operation)
     }
 }
 
@@ -92,10 +98,10 @@ mod tests {
         let guard = MachineGuard::granted(&ProtectedOperations { enforce, allow });
         assert_eq!(guard.operations().enforce, enforce);
         assert_eq!(guard.operations().allow, Bitmap::of([4, 8, 14, 21, 45, 55]));
-        assert!(guard.binds_connections() && guard.lets_state_go());
+        assert!(guard.binds_connections() && guard.allows(number::CLOSE));
         let others = ProtectedOperations { enforce: Bitmap::of([9, 38]), allow: Bitmap::of([38]) };
         let none = MachineGuard::granted(&others);
-        assert!(!none.binds_connections() && !none.lets_state_go());
+        assert!(!none.binds_connections() && !none.allows(number::CLOSE));
         assert_eq!(none.operations().enforce, Bitmap::EMPTY);
     }
 }

@@ -327,10 +327,11 @@ impl Session {
 
 /// A request in the form in which its slot checks it.
 fn slot_call(args: &SequenceArgs, facts: &SequenceFacts<'_>) -> SlotCall {
-    let user = match facts.principal {
-        Principal::Anyone => u32::MAX,
-        Principal::Unix(uid) => uid,
-        Principal::Proven(identity) => identity.short(),
+    // A principal counts by more than the number that AUTH_SYS could claim.
+    let (user, mark) = match facts.principal {
+        Principal::Anyone => (u32::MAX, 0),
+        Principal::Unix(uid) => (uid, 0),
+        Principal::Proven(identity) => (identity.short(), identity.mark()),
     };
     SlotCall {
         slot: args.slot,
@@ -338,7 +339,7 @@ fn slot_call(args: &SequenceArgs, facts: &SequenceFacts<'_>) -> SlotCall {
         highest_slot: args.highest_slot,
         user,
         // RFC 8881 §2.10.6.1.3.1 [8881-300]: a retry has the arguments of the first request
-        digest: digest(facts, args.cache_this),
+        digest: digest(facts, args.cache_this) ^ mark,
     }
 }
 

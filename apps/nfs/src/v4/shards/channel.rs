@@ -27,7 +27,6 @@ use std::{
 use stag_engine::{CallId, ItemLists, PeerAddress, PeerId, Pulled, Token};
 use stag_protocol::{
     nfs::{v3::FileHandle, v4::SessionId},
-    rpc::CallHeader,
     xdr::Reader,
 };
 
@@ -37,6 +36,7 @@ use super::{
     shared_flags::SharedFlags,
 };
 use crate::{
+    reply_cache::CopiedCall,
     requester::{CallSource, Requester, ShardPeer},
     v4::{
         context::{shard_context::FORWARDED_MAX, state_calls::file_id},
@@ -216,8 +216,7 @@ struct Forwarded {
 #[derive(Debug)]
 pub(crate) struct AwaitedVerdict {
     pub(crate) source: CallSource,
-    /// Header and arguments, all inline.
-    pub(crate) message: stag_pools::Buf,
+    pub(crate) copied: CopiedCall,
 }
 
 /// The boxes of a shard that forwards.
@@ -469,8 +468,7 @@ impl ArrivalEnd {
 impl AwaitedVerdict {
     /// The call as the engine delivered it, but in one piece. None only if its copy is damaged.
     pub(crate) fn call(&self) -> Option<stag_engine::Call<'_>> {
-        let mut arguments = Reader::new(&self.message);
-        let header = CallHeader::parse(&mut arguments).ok()?;
+        let (header, arguments) = self.copied.parse()?;
         let CallSource { id, peer, from, .. } = self.source;
         let from: PeerAddress = from;
         Some(stag_engine::Call { id, peer, from, header, arguments, pulled: Pulled::default() })

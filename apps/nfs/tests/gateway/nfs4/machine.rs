@@ -127,3 +127,30 @@ fn the_machine_lets_state_go_whatever_the_export_asks_for() {
     let close = client.run(&[put(), Request::Close(Close4Args { seqid: 0, open: stateid })]);
     assert_eq!(close.status(), Status4::Ok);
 }
+
+#[test]
+fn what_is_not_enforced_needs_a_host_of_the_client() {
+    for enforced in [&[43, 57][..], &[41], &[]] {
+        let mut client = client();
+        let operations =
+            ProtectedOperations { enforce: Bitmap::of(enforced.to_vec()), allow: Bitmap::EMPTY };
+        let machine = StateProtection::MachineCredential(operations);
+        let (id, sequence, _) = exchange(&mut client, Security::Krb5i, machine).unwrap();
+        client.id = id;
+        client.session = client.create_session_of(session_args(id, sequence)).unwrap().session;
+        let session = client.session;
+        client.wire.connect_from(9);
+        let wish = ChannelWish::ForeOrBoth;
+        let bind = || Request::BindConnToSession(BindConnArgs { session, wish, rdma_mode: false });
+        for _ in 0..2 {
+            for request in [bind(), Request::DestroySession(session), client.sequence(false)] {
+                let refused = status(&mut client, Security::None, request);
+                assert_ne!(refused, Status4::Ok, "{enforced:?}");
+            }
+        }
+        client.wire.call_over(0);
+        client.sequences = [0; 64];
+        client.credential = credential(Security::Krb5p);
+        assert_eq!(client.run(&[]).status(), Status4::Ok, "{enforced:?}");
+    }
+}

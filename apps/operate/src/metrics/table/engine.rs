@@ -27,6 +27,41 @@ pub const CONNECTIONS: &[Metric] = &[
         "Breaches of rules by peers, by rule.",
     ),
     Metric::counter(
+        "stag_kerberos_contexts_total",
+        "engine.gss.contexts",
+        "Contexts of Kerberos that clients set up.",
+    ),
+    Metric::counter(
+        "stag_kerberos_contexts_refused_total",
+        "engine.gss.refused",
+        "Requests for contexts of Kerberos that were refused; the log has the reasons.",
+    ),
+    Metric::counter(
+        "stag_kerberos_calls_total",
+        "engine.gss.calls",
+        "Calls inside a context of Kerberos.",
+    ),
+    Metric::counter(
+        "stag_kerberos_calls_denied_total",
+        "engine.gss.denied",
+        "Calls denied: their context is unknown or has ended, or their verifier is wrong.",
+    ),
+    Metric::counter(
+        "stag_kerberos_calls_replayed_total",
+        "engine.gss.replayed",
+        "Calls without an answer, because their sequence number was used before or is too old.",
+    ),
+    Metric::counter(
+        "stag_kerberos_calls_garbled_total",
+        "engine.gss.garbage",
+        "Calls whose arguments were not signed or encrypted as they said.",
+    ),
+    Metric::counter(
+        "stag_kerberos_replies_lost_total",
+        "engine.gss.unprotectable",
+        "Replies for whose protection there was no memory. Their connections were closed.",
+    ),
+    Metric::counter(
         "stag_limits_met_total",
         "engine.limits.{limit}",
         "Times that a limit made somebody wait or turned somebody away, by limit.",
