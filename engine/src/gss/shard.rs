@@ -47,8 +47,6 @@ impl ProtectedCall {
 pub(crate) struct ShardGss {
     pub(crate) contexts: Arc<GssContexts>,
     pub(crate) mailbox: Arc<Mailbox>,
-    /// Requests of this shard that wait for the acceptor.
-    pub(crate) asked: usize,
     /// By index in the handle.
     known: Vec<Option<Rc<KnownContext>>>,
     /// By the place of the call in the table of calls.
@@ -62,7 +60,6 @@ impl ShardGss {
         Ok(Self {
             contexts,
             mailbox: Arc::default(),
-            asked: 0,
             known: Vec::new(),
             calls: (0..calls).map(|_| None).collect(),
             random: random_numbers()?,
@@ -72,16 +69,22 @@ impl ShardGss {
     /// The context of a handle. None if it was not issued in this run, or has ended.
     pub(crate) fn find(&mut self, handle: &[u8], now: Time) -> Option<Rc<KnownContext>> {
         let index = self.contexts.index_of(handle)?;
-        if let Some(Some(known)) = self.known.get(index)
-            && known.context.handle == *handle
-        {
-            if !known.context.is_over() {
-                return Some(Rc::clone(known));
+        match self.known.get(index) {
+            // A place has one context at a time: another handle names none.
+            Some(Some(known)) if !known.context.is_over() => {
+                (known.context.handle == *handle).then(|| Rc::clone(known))
             }
-            if let Some(place) = self.known.get_mut(index) {
-                *place = None;
-            }
-            return None;
+            _ => self.learn(handle, index, now),
+        }
+    }
+
+    /// Looks a context up among those of the server, once for each shard and context.
+    #[cold]
+    #[inline(never)]
+    fn learn(&mut self, handle: &[u8], index: usize, now: Time) -> Option<Rc<KnownContext>> {
+        // What is there has ended.
+        if let Some(place) = self.known.get_mut(index) {
+            *place = None;
         }
         let context = self.contexts.find(handle)?;
         // Not above the limit of contexts, as there is one.
@@ -116,7 +119,7 @@ impl ShardGss {
 
 impl fmt::Debug for ShardGss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ShardGss").field("asked", &self.asked).finish_non_exhaustive()
+        f.debug_struct("ShardGss").finish_non_exhaustive()
     }
 }
 
