@@ -14,7 +14,7 @@ use stag_protocol::{
 use stag_rpc::gss::{ContextFault, ContextSource, PendingSetup};
 use std::{cell::RefCell, rc::Rc};
 
-pub const PROGRAM: u32 = 0x2053_54ff;
+pub const PROGRAM: u32 = 0x3f53_54ff;
 /// Octets of the longest item.
 pub const ITEM_MAX: usize = 100_000;
 const ENCTYPE: Enctype = Enctype::Aes256Sha384;
