@@ -404,16 +404,18 @@ pub(crate) struct CopiedCall {
 impl CopiedCall {
     /// Copies a call; `None` without memory.
     pub(crate) fn of(cx: &Cx<'_>, header: &CallHeader<'_>, call: &v3::Call<'_>) -> Option<Self> {
+        let lens =
+            [config::INLINE_LEN, config::MEDIUM_LEN - HEAD_ROOM, config::LARGE_LEN - HEAD_ROOM];
+        lens.into_iter().find_map(|len| Self::within(cx.message(len)?, header, call))
+    }
+
+    /// The same in this buffer; `None` if it is too short.
+    fn within(mut message: Buf, header: &CallHeader<'_>, call: &v3::Call<'_>) -> Option<Self> {
         let (mut header, mut proven) = (*header, None);
         if let Credential::Proven(ProvenUser { identity, service, unix, .. }) = header.credential {
             (header.credential, proven) = (Credential::None, Some((identity, service, unix)));
         }
-        let lens =
-            [config::INLINE_LEN, config::MEDIUM_LEN - HEAD_ROOM, config::LARGE_LEN - HEAD_ROOM];
-        let message = lens.into_iter().find_map(|len| {
-            let mut message = cx.message(len)?;
-            write(&mut message, &header, call).map(|()| message)
-        })?;
+        write(&mut message, &header, call)?;
         Some(Self { message, proven })
     }
 
@@ -446,10 +448,51 @@ fn write(message: &mut Buf, header: &CallHeader<'_>, call: &v3::Call<'_>) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stag_pools::{Class, Pool};
     use stag_protocol::{
         nfs::v3::{DirOpArgs, FileHandle, Name, RemoveArgs},
-        rpc::{Auth, Credential, Xid},
+        rpc::{Auth, AuthSys, Credential, Gids, Xid},
     };
+
+    #[test]
+    fn a_copied_call_keeps_its_user_whatever_proves_it() {
+        let pool = Pool::new(&[Class { slot_len: 1_024, count: 4 }]).unwrap();
+        let gids = Gids::new(&[9]).unwrap();
+        let dir = FileHandle::new(&[7; 44]).unwrap();
+        let object = DirOpArgs { dir, name: Name(b"name") };
+        let call = v3::Call::Remove(RemoveArgs { object });
+        let identity = PrincipalId([5; 16]);
+        let proven = |service, unix| {
+            Credential::Proven(ProvenUser { identity, principal: "alice@REALM", service, unix })
+        };
+        let sys = AuthSys { stamp: 1, machine_name: b"m", uid: 7, gid: 8, gids };
+        for credential in [
+            Credential::None,
+            Credential::Sys(sys),
+            proven(GssService::None, None),
+            proven(GssService::Privacy, Some(UnixUser { uid: 7, gid: 8, gids })),
+        ] {
+            let header = CallHeader {
+                xid: Xid(5),
+                program: v3::PROGRAM,
+                version: v3::VERSION,
+                procedure: 12,
+                credential,
+                verifier: Auth::NONE,
+            };
+            let copied = CopiedCall::within(pool.take(1_024).unwrap(), &header, &call).unwrap();
+            let (found, arguments) = copied.parse().unwrap();
+            let name_is_kept = match credential {
+                // Its identity is enough.
+                Credential::Proven(user) => {
+                    Credential::Proven(ProvenUser { principal: "", ..user })
+                }
+                credential => credential,
+            };
+            assert_eq!(found, CallHeader { credential: name_is_kept, ..header });
+            assert_eq!(v3::Call::parse(Procedure::Remove, arguments), Ok(call));
+        }
+    }
 
     #[test]
     fn the_replies_of_a_client_stay_while_its_change_is_under_way_and_go_with_it() {
