@@ -117,7 +117,8 @@ fn no_instruction_on_a_call_s_way_locks_the_bus() {
         "stag_engine::state::turns::Turns::new",
         "<impl stag_engine::state::turns::Turns>::new",
         "stag_iwarp::rnic::Iwarp::new",
-        // Contexts of Kerberos are set up and looked up once; the lock of the window is in `stag_gss`.
+        // Contexts of Kerberos are set up and looked up once. The lock of the window of sequence
+        // numbers is in `stag_gss`.
         "stag_engine::gss::contexts",
         "stag_engine::gss::table",
         "stag_engine::gss::shard::ShardGss::learn",

@@ -73,8 +73,8 @@ impl fmt::Display for CallError {
                 write!(f, "the server did not carry out the call ({status:?})")
             }
             Self::Denied(Denied::AuthError(AuthStatus::TOO_WEAK)) => f.write_str(
-                "the server does not take our credential (auth_stat 5): it may want TLS, or a ticket \
-                 of Kerberos",
+                "the server does not take our credential (auth_stat 5): it may want TLS, or a \
+                 ticket of Kerberos",
             ),
             Self::Denied(Denied::AuthError(AuthStatus(status))) => {
                 write!(f, "the server does not take our credential (auth_stat {status})")
