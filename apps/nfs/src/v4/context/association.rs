@@ -13,7 +13,7 @@
 
 use std::borrow::Cow;
 
-use stag_protocol::nfs::v4::{SessionId, Status4, Verifier4};
+use stag_protocol::nfs::v4::{Operation, SessionId, Status4, Verifier4};
 
 use super::CompoundContext;
 use crate::{
@@ -22,8 +22,7 @@ use crate::{
     v4::{
         Nfs4,
         session::{
-            CertificateNames, Client, Host, MachineGuard, NewClient, is_machine_credential,
-            mark_of, number,
+            CertificateNames, Client, Host, MachineGuard, NewClient, is_machine_credential, mark_of,
         },
     },
 };
@@ -210,7 +209,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     pub(in crate::v4) fn associate_by_machine(
         &mut self,
         id: &SessionId,
-        operation: u32,
+        operation: Operation,
     ) -> Result<(), Status4> {
         let session = self.nfs4.sessions.get(id);
         let client = session.and_then(|session| self.nfs4.clients.get(session.client));
@@ -219,7 +218,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         // What is not enforced needs an origin of the client, as without any protection.
         let Some(client) = guarded else { return self.associate(id) };
         self.check_machine(client, operation)?;
-        if operation != number::BIND_CONNECTION {
+        if operation != Operation::BindConnToSession {
             return Ok(());
         }
         let at = self.peer_at();
@@ -237,7 +236,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     pub(in crate::v4) fn check_machine(
         &self,
         client: &Client,
-        operation: u32,
+        operation: Operation,
     ) -> Result<(), Status4> {
         let enforces = client.guard.is_some_and(|guard| guard.enforces(operation));
         if enforces && !self.has_credential_of(client) { Err(Status4::WrongCred) } else { Ok(()) }
@@ -245,7 +244,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
 
     /// Returns true for a call with the credential of the machine of its session's client, if that
     /// may send this operation for all users.
-    pub(in crate::v4) fn may_let_go(&self, operation: u32) -> bool {
+    pub(in crate::v4) fn may_let_go(&self, operation: Operation) -> bool {
         let session = self.compound.slot.and_then(|slot| self.nfs4.sessions.get(&slot.session));
         let client = session.and_then(|session| self.nfs4.clients.get(session.client));
         client.is_some_and(|client| {

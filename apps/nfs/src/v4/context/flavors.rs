@@ -5,10 +5,9 @@
 //! the operation that makes an object the current one, so that its client knows which object
 //! SECINFO or SECINFO_NO_NAME has to be about. The store judges it again in each of its calls.
 
-use stag_protocol::nfs::v4::{Compound, OpenClaim, Request, Status4};
+use stag_protocol::nfs::v4::{Compound, OpenClaim, Operation, Request, Status4};
 
 use super::{CompoundContext, OpResult, filehandle::Node};
-use crate::v4::session::number;
 use stag_nfs_store::{Store, exports::security::SecurityFlavors};
 
 /// The effect of an operation after PUTFH and its like on the judgement of the filehandle.
@@ -19,7 +18,7 @@ enum NextOperation {
     /// It replaces the filehandle, drops it, or reports a wrong flavor itself.
     Judges,
     /// It lets state go, as the machine of a client may whatever its flavor.
-    LetsGo(u32),
+    LetsGo(Operation),
     /// Any other.
     Uses,
 }
@@ -45,10 +44,10 @@ impl NextOperation {
             },
             // RFC 8881 §2.6.3.1.1.5 [8881-379]: SECINFO works with any flavor
             Request::SecInfo(_) | Request::SecInfoNoName(_) => Self::Judges,
-            Request::Close(_) => Self::LetsGo(number::CLOSE),
-            Request::OpenDowngrade(_) => Self::LetsGo(number::OPEN_DOWNGRADE),
-            Request::DelegReturn(_) => Self::LetsGo(number::DELEG_RETURN),
-            Request::LockU(_) => Self::LetsGo(number::LOCK_U),
+            Request::Close(_) => Self::LetsGo(Operation::Close),
+            Request::OpenDowngrade(_) => Self::LetsGo(Operation::OpenDowngrade),
+            Request::DelegReturn(_) => Self::LetsGo(Operation::DelegReturn),
+            Request::LockU(_) => Self::LetsGo(Operation::LockU),
             _ => Self::Uses,
         }
     }

@@ -3,7 +3,7 @@
 use siphasher::sip128::{Hasher128, SipHasher13};
 use stag_protocol::nfs::{
     v3::FileHandle,
-    v4::{Stateid, Status4},
+    v4::{Operation, Stateid, Status4},
 };
 use std::{hash::Hasher, sync::Arc};
 
@@ -51,7 +51,11 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     ///
     /// # Errors
     /// NFS4ERR_ACCESS, NFS4ERR_PERM.
-    pub(in crate::v4) fn check_admitted(&self, file: &FileHandle, operation: u32) -> OpResult {
+    pub(in crate::v4) fn check_admitted(
+        &self,
+        file: &FileHandle,
+        operation: Operation,
+    ) -> OpResult {
         let caller = self.compound.caller;
         let with = |security| self.store.admits_to(file, &Caller { security, ..caller });
         // RFC 8881 §18.35.3 [8881-393]: the machine lets state go, whatever the export asks for

@@ -1,13 +1,10 @@
 //! BIND_CONN_TO_SESSION (RFC 8881 §18.34).
 
 use stag_protocol::nfs::v4::{
-    Answer, BindConnArgs, BindConnOk, ChannelGrant, ChannelWish, Status4,
+    Answer, BindConnArgs, BindConnOk, ChannelGrant, ChannelWish, Operation, Status4,
 };
 
-use crate::v4::{
-    context::{CompoundContext, OpResult},
-    session::number,
-};
+use crate::v4::context::{CompoundContext, OpResult};
 use stag_nfs_store::Store;
 
 /// Every connection from an origin of its client carries the fore channel of a session; the back
@@ -17,7 +14,7 @@ pub(super) fn bind_connection<S: Store>(
     args: &BindConnArgs,
 ) -> OpResult {
     let peer = context.peer_at();
-    context.associate_by_machine(&args.session, number::BIND_CONNECTION)?;
+    context.associate_by_machine(&args.session, Operation::BindConnToSession)?;
     let session = context.nfs4.sessions.get_mut(&args.session).ok_or(Status4::BadSession)?;
     let grant = match (args.wish, &mut session.callbacks) {
         (ChannelWish::Fore, _) => ChannelGrant::Fore,

@@ -5,13 +5,13 @@
 
 use stag_protocol::nfs::v4::{
     Answer, Array, CallbackSecurity, ChannelAttributes, CreateSessionArgs, CreateSessionOk,
-    Status4, session_flag,
+    Operation, Status4, session_flag,
     state::{SequenceOrder, sequence_order},
 };
 
 use crate::v4::{
     context::{CompoundContext, OpResult},
-    session::{BackChannel, CELL_LEN, SESSIONS_OF_CLIENT, number},
+    session::{BackChannel, CELL_LEN, SESSIONS_OF_CLIENT},
 };
 use stag_nfs_store::{Store, TRANSFER_MAX};
 
@@ -35,7 +35,7 @@ pub(super) fn create_session<S: Store>(
     // A request that is invalid for any session changes nothing, not even the client's sequence.
     let wanted = WantedChannels::of(args)?;
     let client = context.own_client(args.client_id)?;
-    context.check_machine(client, number::CREATE_SESSION)?;
+    context.check_machine(client, Operation::CreateSession)?;
     let age = context.cx.now().since(client.made);
     if !client.is_confirmed && age > context.nfs4.config.lease {
         // RFC 8881 §18.35.4: an unconfirmed record ends after a lease.

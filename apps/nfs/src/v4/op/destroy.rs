@@ -1,11 +1,8 @@
 //! DESTROY_SESSION and DESTROY_CLIENTID (RFC 8881 §18.37, §18.50).
 
-use stag_protocol::nfs::v4::{Answer, SessionId, Status4};
+use stag_protocol::nfs::v4::{Answer, Operation, SessionId, Status4};
 
-use crate::v4::{
-    context::{CompoundContext, OpResult},
-    session::number,
-};
+use crate::v4::context::{CompoundContext, OpResult};
 use stag_nfs_store::Store;
 
 pub(super) fn destroy_session<S: Store>(
@@ -13,7 +10,7 @@ pub(super) fn destroy_session<S: Store>(
     id: &SessionId,
 ) -> OpResult {
     let is_bound = may_be_bound(context, id);
-    context.associate_by_machine(id, number::DESTROY_SESSION)?;
+    context.associate_by_machine(id, Operation::DestroySession)?;
     // RFC 8881 §18.37.3 [8881-360]: a session is destroyed over a connection of its own
     if !is_bound {
         return Err(Status4::ConnNotBoundToSession.into());
@@ -36,7 +33,7 @@ pub(super) fn destroy_clientid<S: Store>(
     id: u64,
 ) -> OpResult {
     let client = context.own_client(id)?;
-    context.check_machine(client, number::DESTROY_CLIENTID)?;
+    context.check_machine(client, Operation::DestroyClientid)?;
     // RFC 8881 §18.50.3 [8881-309]: a client with sessions or state stays
     if context.nfs4.holds_state(client) {
         return Err(Status4::ClientidBusy.into());

@@ -1,14 +1,14 @@
 //! EXCHANGE_ID (RFC 8881 §18.35).
 
 use stag_protocol::nfs::v4::{
-    Answer, ExchangeIdArgs, ExchangeIdOk, GrantedProtection, ServerOwner, StateProtection, Status4,
-    Text, exchange_flag,
+    Answer, ExchangeIdArgs, ExchangeIdOk, GrantedProtection, Operation, ServerOwner,
+    StateProtection, Status4, Text, exchange_flag,
     state::{ConfirmedClient, ExchangeStep, exchange_id as decide, is_update},
 };
 
 use crate::v4::{
     context::{CompoundContext, OpResult},
-    session::{MachineGuard, NewClient, is_machine_credential, number},
+    session::{MachineGuard, NewClient, is_machine_credential},
 };
 use stag_nfs_store::Store;
 
@@ -53,7 +53,7 @@ pub(super) fn exchange_id<S: Store>(
     if let Some(client) = context.nfs4.clients.confirmed(owner) {
         let is_same = client.principal == context.compound.principal;
         // RFC 8881 §18.35.3 [8881-390]: what is enforced needs the machine's credential
-        context.check_machine(client, number::EXCHANGE_ID).or_else(|status| {
+        context.check_machine(client, Operation::ExchangeId).or_else(|status| {
             // Another principal gets the answer for that.
             if is_same { Err(status) } else { Ok(()) }
         })?;

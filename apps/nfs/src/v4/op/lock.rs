@@ -17,7 +17,6 @@ use crate::v4::{
         state_calls::{StateRefusal, file_id},
     },
     local::shown_locks::LockRefused,
-    session::number,
 };
 use stag_nfs_store::{LocalLock, Store};
 use stag_nfs4_state::{DeniedLock, LockRequest, LockTestRequest, LockerRef, UnlockRequest};
@@ -103,7 +102,7 @@ pub(super) fn locku<S: Store>(
     args: &LockU4Args,
 ) -> OpResult {
     let file = context.current()?.object(Status4::BadStateid)?;
-    context.check_admitted(&file, number::LOCK_U)?;
+    context.check_admitted(&file, Operation::LockU)?;
     let locks = context.state_request(&file, args.stateid)?;
     let request = UnlockRequest { locks, offset: args.offset, length: args.length };
     let unlocked = context.with_state(|state, _| state.unlock(&request));

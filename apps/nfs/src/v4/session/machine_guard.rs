@@ -2,41 +2,38 @@
 //! §2.10.8.3, §18.35.3).
 //!
 //! Linux asks for it with every mount by Kerberos. The operations that end what a client has, and
-//! those that bind connections, then need the principal that made the client, with integrity. The
+//! BIND_CONN_TO_SESSION then need the principal that made the client, with integrity. The
 //! operations that let state go may come from that principal, too, after the ticket of the user has
 //! ended. A connection is bound by BIND_CONN_TO_SESSION only. The slots of such a session stay at
 //! the home shard, which alone knows the connections that are bound.
 
-use stag_protocol::nfs::v4::{Bitmap, ProtectedOperations};
+use stag_protocol::nfs::v4::{Bitmap, Operation, ProtectedOperations};
 
 use super::Principal;
 use stag_nfs_store::Security;
 
-/// Numbers of operations (RFC 8881 §18).
-pub(in crate::v4) mod number {
-    pub(in crate::v4) const CLOSE: u32 = 4;
-    pub(in crate::v4) const DELEG_RETURN: u32 = 8;
-    pub(in crate::v4) const LOCK_U: u32 = 14;
-    pub(in crate::v4) const OPEN_DOWNGRADE: u32 = 21;
-    pub(in crate::v4) const BIND_CONNECTION: u32 = 41;
-    pub(in crate::v4) const EXCHANGE_ID: u32 = 42;
-    pub(in crate::v4) const CREATE_SESSION: u32 = 43;
-    pub(in crate::v4) const DESTROY_SESSION: u32 = 44;
-    pub(in crate::v4) const DESTROY_CLIENTID: u32 = 57;
-}
-
-/// Operations that are enforced if a client asks for that. The first is DELEGPURGE.
-const ENFORCED: [u32; 6] = [
-    7,
-    number::BIND_CONNECTION,
-    number::EXCHANGE_ID,
-    number::CREATE_SESSION,
-    number::DESTROY_SESSION,
-    number::DESTROY_CLIENTID,
+/// Operations that are enforced if a client asks for that.
+const ENFORCED: [Operation; 6] = [
+    Operation::DelegPurge,
+    Operation::BindConnToSession,
+    Operation::ExchangeId,
+    Operation::CreateSession,
+    Operation::DestroySession,
+    Operation::DestroyClientid,
 ];
-/// Operations that let state go, which are allowed. The last two are FREE_STATEID and TEST_STATEID.
-const ALLOWED: [u32; 6] =
-    [number::CLOSE, number::DELEG_RETURN, number::LOCK_U, number::OPEN_DOWNGRADE, 45, 55];
+/// Operations that let state go, which are allowed.
+const ALLOWED: [Operation; 6] = [
+    Operation::Close,
+    Operation::DelegReturn,
+    Operation::LockU,
+    Operation::OpenDowngrade,
+    Operation::FreeStateid,
+    Operation::TestStateid,
+];
+
+fn set(operations: [Operation; 6]) -> Bitmap {
+    Bitmap::of(operations.map(|operation| operation as u32))
+}
 
 /// Protection of a client by its machine's credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +47,8 @@ impl MachineGuard {
     pub(in crate::v4) fn granted(asked: &ProtectedOperations) -> Self {
         // RFC 8881 §18.35.3 [8881-365]: the operations that end state are enforced as asked
         Self {
-            enforced: asked.enforce.intersection(&Bitmap::of(ENFORCED)),
-            allowed: asked.allow.intersection(&Bitmap::of(ALLOWED)),
+            enforced: asked.enforce.intersection(&set(ENFORCED)),
+            allowed: asked.allow.intersection(&set(ALLOWED)),
         }
     }
 
@@ -61,19 +58,19 @@ impl MachineGuard {
     }
 
     /// Returns true if an operation needs the machine's credential.
-    pub(in crate::v4) fn enforces(&self, operation: u32) -> bool {
-        self.enforced.contains(operation)
+    pub(in crate::v4) fn enforces(&self, operation: Operation) -> bool {
+        self.enforced.contains(operation as u32)
     }
 
     /// Returns true if connections are bound by BIND_CONN_TO_SESSION only.
     pub(in crate::v4) fn binds_connections(&self) -> bool {
-        self.enforces(number::BIND_CONNECTION)
+        self.enforces(Operation::BindConnToSession)
     }
 
     /// Returns true if the machine's credential may be used for an operation, whatever flavors an
     /// export asks for.
-    pub(in crate::v4) fn allows(&self, operation: u32) -> bool {
-        self.allowed.contains(operation)
+    pub(in crate::v4) fn allows(&self, operation: Operation) -> bool {
+        self.allowed.contains(operation as u32)
     }
 }
 
@@ -98,10 +95,10 @@ mod tests {
         let guard = MachineGuard::granted(&ProtectedOperations { enforce, allow });
         assert_eq!(guard.operations().enforce, enforce);
         assert_eq!(guard.operations().allow, Bitmap::of([4, 8, 14, 21, 45, 55]));
-        assert!(guard.binds_connections() && guard.allows(number::CLOSE));
+        assert!(guard.binds_connections() && guard.allows(Operation::Close));
         let others = ProtectedOperations { enforce: Bitmap::of([9, 38]), allow: Bitmap::of([38]) };
         let none = MachineGuard::granted(&others);
-        assert!(!none.binds_connections() && !none.allows(number::CLOSE));
+        assert!(!none.binds_connections() && !none.allows(Operation::Close));
         assert_eq!(none.operations().enforce, Bitmap::EMPTY);
     }
 }

@@ -47,7 +47,7 @@ pub(super) use cells::{CELL_LEN, ReplyCells};
 pub(super) use client::{CachedAt, Client, Clients, NewClient, Principal, RecordPhase};
 pub(crate) use ids::{CertificateNames, Origins};
 pub(super) use ids::{Host, NameFacts, NameKey, Origin, mark_of};
-pub(in crate::v4) use machine_guard::{MachineGuard, is_machine_credential, number};
+pub(in crate::v4) use machine_guard::{MachineGuard, is_machine_credential};
 use of_client::SessionsOfClients;
 pub(super) use request::{SequenceFacts, SlotInUse, SlotVerdict};
 pub(crate) use table::{BegunSlot, LeasedSession, UsedSlots};
