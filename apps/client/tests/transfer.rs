@@ -331,7 +331,9 @@ fn a_failure_names_the_step_and_the_status_and_the_client_goes_on() {
 fn a_server_that_needs_more_time_gets_it() {
     for call in [1, 4, 8] {
         let refused = Some((call, Status::Jukebox));
-        let (mut client, file) = client(File { refused, most: 9_999, ..File::default() });
+        // Waits are seconds: at microseconds a look at the clock would take them for real.
+        let file = File { refused, most: 9_999, ..File::default() };
+        let (mut client, file) = client_at(file, 1_000_000);
         let moved = put(&mut client, 8_000, 3).unwrap();
         assert!(file.borrow().stable == content(8_000), "refused at {call}");
         assert_eq!(moved, TransferTotals { octets: 8_000, calls: 10, replayed: 0 });

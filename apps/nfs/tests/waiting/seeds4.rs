@@ -243,7 +243,7 @@ fn the_same_holds_when_the_second_shard_has_the_slots_and_gives_them_back() {
 
 fn run(setting: Setting) -> Sum {
     // Fewer on two shards, to keep the whole suite short.
-    let usual = if setting == Setting::One { 1_000 } else { 500 };
+    let usual = if setting == Setting::One { 1_000 } else { 300 };
     let (count, sum) = play_all(usual, 5, |seed| play(seed, setting));
     println!("{count} seeds, {setting:?}: {sum:?}");
     if count >= 50 {

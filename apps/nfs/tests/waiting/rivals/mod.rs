@@ -82,7 +82,7 @@ fn the_same_holds_on_a_directory_where_each_shard_changes_files_at_once() {
 }
 
 fn run(play: fn(u64) -> Counts) {
-    let (count, sum) = play_all(500, 10, play);
+    let (count, sum) = play_all(300, 6, play);
     println!("{count} seeds: {sum:?}");
     if count >= 50 {
         assert!(sum.opens > count && sum.locks > count && sum.delegations > count, "{sum:?}");
