@@ -60,6 +60,13 @@ pub(crate) struct ShardPeer {
     pub(crate) peer: PeerId,
 }
 
+impl ShardPeer {
+    /// A connection of the gateway's own.
+    pub(crate) const fn own(peer: PeerId) -> Self {
+        Self { shard: OWN, peer }
+    }
+}
+
 /// Stands for the gateway's own connections: calls are forwarded only to shard 0.
 pub(crate) const OWN: u16 = 0;
 

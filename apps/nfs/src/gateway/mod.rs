@@ -58,7 +58,7 @@ use crate::{
     reply::ReplyWriter,
     reply_cache::{self, CacheHandle, CacheVerdict, ShardCache, WaitingCall},
     report::{GatewayCounters, GatewayReport},
-    requester::{BufferLimits, CallSource, OWN, ShardPeer},
+    requester::{BufferLimits, CallSource, ShardPeer},
     v3::CallMemory,
     v4::{ArrivalEnd, BegunSlot, Nfs4},
 };
@@ -444,7 +444,7 @@ impl<S: Store> App for Gateway<S> {
         self.pending.forget(peer);
         self.peers.remove(peer);
         if let Some(nfs4) = &mut self.nfs4 {
-            nfs4.forget_peer(ShardPeer { shard: OWN, peer });
+            nfs4.forget_peer(ShardPeer::own(peer));
         }
         if let Some(arrival) = &mut self.arrival {
             arrival.forget(peer);

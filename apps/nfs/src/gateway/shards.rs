@@ -52,7 +52,7 @@ impl<S: Store> Gateway<S> {
     pub(super) fn note_security(&mut self, peer: PeerId, security: &PeerSecurity) {
         let PeerSecurity::Secured(Secured { names: Some(names), .. }) = *security else { return };
         if let Some(nfs4) = &mut self.nfs4 {
-            nfs4.note_certificate(ShardPeer { shard: OWN, peer }, names);
+            nfs4.note_certificate(ShardPeer::own(peer), names);
         }
         if let Some(arrival) = &mut self.arrival {
             arrival.tell_certificate(peer, names);
@@ -259,7 +259,7 @@ impl<S: Store> Gateway<S> {
         match (&mut self.arrival, &mut self.nfs4) {
             (Some(arrival), _) => arrival.called_back(*peer, *token, reply.ok()),
             (None, Some(nfs4)) => {
-                let peer = ShardPeer { shard: OWN, peer: *peer };
+                let peer = ShardPeer::own(*peer);
                 nfs4.handle_reply(cx.now(), peer, *token, reply.ok());
             }
             (None, None) => {}
@@ -350,8 +350,14 @@ impl<S: Store> Gateway<S> {
                 let answer = reply.answer(cx, &arrival.item_lists).ok_or(NoMessage::Dropped);
                 self.conclude(cx, id, peer, answer);
             }
-            (FromHome::Lend { session, origins, used }, Some(nfs4)) => {
-                nfs4.borrow(session, *origins, used.map(|used| *used));
+            (FromHome::Lend { session, access, used }, Some(nfs4)) => {
+                let access = access.keep(|peer| arrival.knows(*peer));
+                nfs4.borrow(session, access, used.map(|used| *used));
+            }
+            (FromHome::Bound(session, peer), Some(nfs4)) => {
+                if arrival.knows(peer) {
+                    nfs4.note_bound(&session, peer);
+                }
             }
             (FromHome::Back(compound), _) => self.take_compound_back(cx, &compound),
             (FromHome::Recall(session), Some(nfs4)) => nfs4.begin_return(&session),
@@ -360,6 +366,7 @@ impl<S: Store> Gateway<S> {
             (FromHome::Unsettle(client), Some(nfs4)) => nfs4.begin_unsettle(client),
             (
                 FromHome::Lend { .. }
+                | FromHome::Bound(..)
                 | FromHome::Recall(_)
                 | FromHome::Ended(_)
                 | FromHome::Fact(_)

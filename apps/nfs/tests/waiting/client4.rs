@@ -44,6 +44,12 @@ pub struct Session4 {
 }
 
 impl Session4 {
+    /// A session that was made by this CREATE_SESSION.
+    pub fn of(made: &CreateSessionOk, client_id: u64) -> Self {
+        let sequences = vec![0; made.fore.requests_max as usize];
+        Self { id: made.session, client_id, created: made.sequence, sequences }
+    }
+
     /// Makes a client and its session, in a world without losses.
     pub fn open(world: &mut World, client: usize) -> Self {
         Self::open_as(world, client, 0)
@@ -178,8 +184,18 @@ impl Reply4 {
 /// A compound as the engine takes it: the octets of a WRITE, which is the last operation then, and
 /// the room for those of a READ are items.
 pub fn request(cx: &Cx<'_>, token: Token, requests: &[Request<'_>]) -> CallRequest {
+    request_by(cx, token, b"client", requests)
+}
+
+/// The same with a machine name, which may stand for a proof (`gateway::flavors`).
+fn request_by(
+    cx: &Cx<'_>,
+    token: Token,
+    machine_name: &[u8],
+    requests: &[Request<'_>],
+) -> CallRequest {
     let gids = Gids::new(&[1000]).unwrap();
-    let sys = AuthSys { stamp: 1, machine_name: b"client", uid: 1000, gid: 1000, gids };
+    let sys = AuthSys { stamp: 1, machine_name, uid: 1000, gid: 1000, gids };
     let header = CallHeader {
         xid: Xid(0),
         program: 100_003,
@@ -229,8 +245,18 @@ pub fn exchange_over(
     connection: u64,
     requests: &[Request<'_>],
 ) -> Reply4 {
+    exchange_by(world, b"client", (client, connection), requests)
+}
+
+/// The same with a machine name, which may stand for a proof (`gateway::flavors`).
+pub fn exchange_by(
+    world: &mut World,
+    machine_name: &[u8],
+    (client, connection): (usize, u64),
+    requests: &[Request<'_>],
+) -> Reply4 {
     let number = 1_000_000 + connection;
-    world.send(client, number, |cx, token| request(cx, token, requests));
+    world.send(client, number, |cx, token| request_by(cx, token, machine_name, requests));
     loop {
         if let Some((token, reply)) = world.take(client) {
             assert_eq!(token, number, "nothing else is under way");

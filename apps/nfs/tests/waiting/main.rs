@@ -13,6 +13,7 @@ mod following;
 mod held;
 mod holders;
 mod lending;
+mod machine;
 mod opening;
 mod plays;
 mod recalls;

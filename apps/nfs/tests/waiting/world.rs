@@ -1,5 +1,6 @@
 //! A gateway to a slow store, and two clients of it, on one simulated fabric.
 
+use crate::gateway::flavors::WithTickets;
 use crate::waiting::{
     requester::{Requester, request},
     store::{Shared, SlowStore},
@@ -35,9 +36,9 @@ fn sizes() -> Config {
 
 pub struct World {
     pub fabric: Fabric,
-    server: Shard<Sim, Gateway<SlowStore>>,
+    server: Shard<Sim, WithTickets<SlowStore>>,
     /// A shard that forwards version 4 to it, with a store of its own.
-    arrival: Option<Shard<Sim, Gateway<SlowStore>>>,
+    arrival: Option<Shard<Sim, WithTickets<SlowStore>>>,
     clients: [Shard<Sim, Requester>; 2],
     peers: [Vec<PeerId>; 2],
     pub now: Time,
@@ -104,7 +105,7 @@ impl World {
         let pool = stag_nfs_store::Store::pool(&store).cloned();
         let fabric = Fabric::new(seed, Faults::DELAYS);
         let config = sizes();
-        let gateway = make(Gateway::new(store)).with_slots(config.slots);
+        let gateway = WithTickets(make(Gateway::new(store)).with_slots(config.slots));
         let end = fabric.end("server", LIMITS);
         let mut server = Shard::new(end, gateway, config, Box::new(|_| true)).unwrap();
         if let Some(pool) = &pool {
@@ -114,7 +115,7 @@ impl World {
         let arrival = arrival.map(|gateway| {
             let end = fabric.end("arrival", LIMITS);
             let config = sizes();
-            let gateway = gateway.with_slots(config.slots);
+            let gateway = WithTickets(gateway.with_slots(config.slots));
             let mut shard = Shard::new(end, gateway, config, Box::new(|_| true)).unwrap();
             shard.listen(&ARRIVAL_PORT).unwrap();
             shard
@@ -249,7 +250,8 @@ impl World {
     /// The clients leave; then nothing is held at the server.
     pub fn end(&mut self) {
         let began = self.now;
-        let under_way = |arrival: &Shard<_, Gateway<_>>| arrival.snapshot().app.waiting.under_way;
+        let under_way =
+            |arrival: &Shard<_, WithTickets<_>>| arrival.snapshot().app.waiting.under_way;
         while self.report().waiting.under_way > 0
             || self.arrival.as_ref().is_some_and(|arrival| under_way(arrival) > 0)
         {

@@ -222,9 +222,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
             return Ok(());
         }
         let at = self.peer_at();
-        if let Some(session) = self.nfs4.sessions.get_mut(id) {
-            session.bound.add(at);
-        }
+        self.nfs4.bind(id, at);
         Ok(())
     }
 

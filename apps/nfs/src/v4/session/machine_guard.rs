@@ -4,8 +4,8 @@
 //! Linux asks for it with every mount by Kerberos. The operations that end what a client has, and
 //! BIND_CONN_TO_SESSION then need the principal that made the client, with integrity. The
 //! operations that let state go may come from that principal, too, after the ticket of the user has
-//! ended. A connection is bound by BIND_CONN_TO_SESSION only. The slots of such a session stay at
-//! the home shard, which alone knows the connections that are bound.
+//! ended. A connection is bound by BIND_CONN_TO_SESSION only: the home shard binds it, and sends it
+//! to the shard that has the slots of the session.
 
 use stag_protocol::nfs::v4::{Bitmap, Operation, ProtectedOperations};
 

@@ -50,7 +50,7 @@ pub(super) use ids::{Host, NameFacts, NameKey, Origin, mark_of};
 pub(in crate::v4) use machine_guard::{MachineGuard, is_machine_credential};
 use of_client::SessionsOfClients;
 pub(super) use request::{SequenceFacts, SlotInUse, SlotVerdict};
-pub(crate) use table::{BegunSlot, LeasedSession, UsedSlots};
+pub(crate) use table::{BegunSlot, LeasedAccess, LeasedSession, UsedSlots};
 pub(super) use table::{Session, SessionRoom, Sessions, SlotOwner};
 
 /// Client records, confirmed or not.

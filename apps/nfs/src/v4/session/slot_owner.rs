@@ -9,11 +9,14 @@ use stag_protocol::nfs::v4::{
     state::{Slot, SlotTable},
 };
 
+use stag_engine::PeerId;
+
 use super::{
     BoundPeers, Origins, SlotInUse,
     cells::ReplyCells,
     table::{Session, Sessions, place_of},
 };
+use crate::requester::ShardPeer;
 
 /// The shard that has the slots of a session.
 #[derive(Debug, Default)]
@@ -70,6 +73,25 @@ pub(crate) struct LeasedSession {
     pub(in crate::v4) client: u64,
     pub(in crate::v4) minor_version: u32,
     pub(in crate::v4) fore: ChannelAttributes,
+}
+
+/// The connections that may use a lent session.
+#[derive(Debug)]
+pub(crate) enum LeasedAccess {
+    /// Those from an origin that its client has used.
+    From(Box<Origins>),
+    /// Those that are bound to it, of the shard that gets its slots.
+    Bound(Box<[PeerId]>),
+}
+
+impl LeasedAccess {
+    /// The same without bound connections that are gone.
+    pub(crate) fn keep(self, is_there: impl Fn(&PeerId) -> bool) -> Self {
+        match self {
+            Self::From(origins) => Self::From(origins),
+            Self::Bound(peers) => Self::Bound(peers.into_iter().filter(is_there).collect()),
+        }
+    }
 }
 
 /// A request that the shard with the slots has begun, and that the home executes.
@@ -252,7 +274,7 @@ impl Sessions {
     pub(in crate::v4) fn borrow(
         &mut self,
         facts: LeasedSession,
-        origins: Origins,
+        access: LeasedAccess,
         used: Option<UsedSlots>,
     ) -> bool {
         let number = place_of(&facts.id);
@@ -263,8 +285,13 @@ impl Sessions {
         let Some(place) = self.places.get_mut(usize::from(number)) else { return false };
         self.untouched = self.untouched.max(usize::from(number) + 1);
         let owner_of_slots = SlotOwner::Borrowed { is_due: false };
-        let origins = Some(Box::new(origins));
-        let mut session = Session { owner_of_slots, origins, ..Session::new(facts, cells) };
+        let mut session = Session { owner_of_slots, ..Session::new(facts, cells) };
+        match access {
+            LeasedAccess::From(origins) => session.origins = Some(origins),
+            LeasedAccess::Bound(peers) => {
+                peers.iter().for_each(|peer| session.bound.add(ShardPeer::own(*peer)))
+            }
+        }
         if let Some(used) = used {
             session.fill(&mut self.cells, used);
         }
@@ -286,11 +313,8 @@ impl Sessions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        requester::ShardPeer,
-        v4::session::{NameKey, Principal, SequenceFacts, SlotVerdict},
-    };
-    use stag_engine::{PeerAddress, PeerId};
+    use crate::v4::session::{NameKey, Principal, SequenceFacts, SlotVerdict};
+    use stag_engine::PeerAddress;
     use stag_protocol::xdr::Reader;
 
     const FACTS: SequenceFacts<'static> = SequenceFacts {
@@ -306,8 +330,9 @@ mod tests {
         NameKey::new([3; 16])
     }
 
-    fn origins() -> Origins {
-        Origins::new(names().host(PeerAddress::Simulated, None).origin())
+    fn access() -> LeasedAccess {
+        let origin = names().host(PeerAddress::Simulated, None).origin();
+        LeasedAccess::From(Box::new(Origins::new(origin)))
     }
 
     fn made(sessions: &mut Sessions) -> SessionId {
@@ -343,7 +368,7 @@ mod tests {
         assert_eq!(refused, Status4::Delay, "the slots are elsewhere");
         let short = SequenceArgs { cache_this: false, ..args(id, 0, 1) };
         assert!(home.pass(&short, &FACTS, 100, PEER).is_none());
-        assert!(other.borrow(lent, origins(), None));
+        assert!(other.borrow(lent, access(), None));
         let kept = begun(&mut other, &args(id, 0, 1));
         other.finish(&kept, Some(b"reply"));
         let busy = begun(&mut other, &args(id, 1, 1));
@@ -363,7 +388,7 @@ mod tests {
         home.finish(&again, Some(b"other"));
         // They are lent again, in their current state.
         let (lent, used) = (home.lend(&id, 4).unwrap(), home.used(&id));
-        assert!(other.borrow(lent, origins(), used) && home.lend(&id, 5).is_none());
+        assert!(other.borrow(lent, access(), used) && home.lend(&id, 5).is_none());
         assert!(matches!(other.begin(&args(id, 0, 2), &FACTS), Ok(SlotVerdict::Replay)));
         assert_eq!(other.kept(&id, 0), Some(&b"other"[..]));
         let unkept = other.begin(&args(id, 1, 1), &FACTS);
@@ -388,17 +413,17 @@ mod tests {
     fn a_session_that_ends_while_it_is_lent_takes_no_slots_back() {
         let (mut home, mut other) = (Sessions::new(1, names()), Sessions::new(1, names()));
         let id = made(&mut home);
-        assert!(other.borrow(home.lend(&id, 1).unwrap(), origins(), None));
+        assert!(other.borrow(home.lend(&id, 1).unwrap(), access(), None));
         assert!(home.remove(&id).is_some());
         let next = made(&mut home);
         let back = other.give_back(&id).unwrap();
         assert!(!home.take_back(&id, back) && home.get(&next).is_some());
         // A session that has ended at the home, which the other shard does not know yet, makes way.
-        assert!(other.borrow(home.lend(&next, 1).unwrap(), origins(), None));
+        assert!(other.borrow(home.lend(&next, 1).unwrap(), access(), None));
         let used = begun(&mut other, &args(next, 0, 1));
         let after = made(&mut home);
         assert!(
-            other.borrow(home.lend(&after, 1).unwrap(), origins(), None)
+            other.borrow(home.lend(&after, 1).unwrap(), access(), None)
                 && other.get(&next).is_some()
         );
         other.finish(&used, None);

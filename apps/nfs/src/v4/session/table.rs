@@ -8,7 +8,7 @@ use stag_protocol::nfs::v4::{
 use crate::requester::ShardPeer;
 
 pub(in crate::v4) use super::slot_owner::{ArrivalHistory, SlotOwner};
-pub(crate) use super::slot_owner::{BegunSlot, LeasedSession, UsedSlots};
+pub(crate) use super::slot_owner::{BegunSlot, LeasedAccess, LeasedSession, UsedSlots};
 use super::{
     BackChannel, BoundPeers, CELL_LEN, NameFacts, NameKey, Origins, Principal, ReplyCells,
     SESSIONS, SLOTS, SequenceFacts, SessionsOfClients, SlotInUse, SlotVerdict, digest::digest,
@@ -25,7 +25,8 @@ pub(in crate::v4) struct Session {
     pub(in crate::v4) minor_version: u32,
     /// The back channel, if the client asked for one.
     pub(in crate::v4) callbacks: Option<BackChannel>,
-    /// On a shard that has borrowed its slots: the origins of its client at that time.
+    /// On a shard that has borrowed its slots: the origins of its client at that time. None if only
+    /// connections that are bound may use the session.
     pub(in crate::v4) origins: Option<Box<Origins>>,
     /// The connections that are associated with it.
     pub(in crate::v4) bound: BoundPeers,

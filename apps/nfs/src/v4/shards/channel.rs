@@ -434,6 +434,11 @@ impl ArrivalEnd {
         self.outgoing.push_back(ToHome::Certificate(at, names));
     }
 
+    /// Returns true for a connection that is open, and that the home knows.
+    pub(crate) fn knows(&self, peer: PeerId) -> bool {
+        self.peers.contains(&peer)
+    }
+
     /// A connection was closed.
     pub(crate) fn forget(&mut self, peer: PeerId) {
         self.questions.retain(|call| call.source.peer != peer);

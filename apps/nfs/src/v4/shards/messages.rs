@@ -5,7 +5,7 @@ use crate::{
     v4::{
         context::shard_context::{FORWARDED_MAX, ForwardedReply, HomeRequest},
         interpreter::CallFacts,
-        session::{BegunSlot, CertificateNames, LeasedSession, Origins, UsedSlots},
+        session::{BegunSlot, CertificateNames, LeasedAccess, LeasedSession, UsedSlots},
         v3_conflicts::ConflictQuery,
     },
 };
@@ -168,9 +168,11 @@ pub(crate) enum FromHome {
     /// it has any that were used.
     Lend {
         session: LeasedSession,
-        origins: Box<Origins>,
+        access: LeasedAccess,
         used: Option<Box<UsedSlots>>,
     },
+    /// A connection was bound to a session whose slots that shard has.
+    Bound(SessionId, PeerId),
     /// A compound that crossed the letter that lent the slots of its session to that shard.
     Back(Box<ForwardedCompound>),
     /// The slots of a session are to be returned when no compound executes in them.

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`placement`] | decides which operations of a compound this shard executes |
 //! | [`slot_lease`] | the home lends the slots of a session to the shard of its connections |
+//! | [`bindings`] | connections of sessions that are bound only by BIND_CONN_TO_SESSION |
 //! | [`split_open`] | an OPEN in two halves: the name here, the state at the home |
 //! | [`state_cache`] | a client's share access, copied to its shard for READ and WRITE |
 //! | [`shared_flags`] | facts of the home that every shard reads without a message |
@@ -12,6 +13,7 @@
 //! | [`home`] | the home and the connections of other shards |
 //! | [`channel`], [`messages`] | mailboxes between the home and each other shard |
 
+mod bindings;
 pub(in crate::v4) mod channel;
 pub(in crate::v4) mod delegation_barrier;
 pub(in crate::v4) mod home;

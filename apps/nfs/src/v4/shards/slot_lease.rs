@@ -42,7 +42,9 @@ use crate::{
         Nfs4,
         context::{CompoundContext, OpResult, state_calls::file_id},
         interpreter::SequenceOutcome,
-        session::{BegunSlot, LeasedSession, Origins, SESSIONS, SlotInUse, SlotOwner, UsedSlots},
+        session::{
+            BegunSlot, LeasedAccess, LeasedSession, SESSIONS, SlotInUse, SlotOwner, UsedSlots,
+        },
     },
 };
 use stag_nfs_store::Store;
@@ -169,9 +171,9 @@ impl Nfs4 {
         requests: u32,
     ) {
         let client = self.sessions.get(session).and_then(|it| self.clients.get(it.client));
-        // The home alone knows the connections that are bound to a guarded session.
-        let client = client.filter(|client| client.guard.is_none());
-        let Some(origins) = client.map(|client| Box::new(client.origins)) else { return };
+        let Some(access) = client.map(|client| self.leased_access(session, client, shard)) else {
+            return;
+        };
         let Some(lent) = self.sessions.lend(session, shard) else { return };
         self.count_loans(1);
         if let Some(link) = &self.link
@@ -182,7 +184,7 @@ impl Nfs4 {
         }
         self.tell_flags(session);
         let used = used.map(Box::new);
-        self.tell(shard, FromHome::Lend { session: lent, origins, used });
+        self.tell(shard, FromHome::Lend { session: lent, access, used });
         self.settle(lent.client, shard, requests);
     }
 
@@ -218,15 +220,6 @@ impl Nfs4 {
             let used = self.sessions.used(&id);
             self.lend_slots(&id, shard, used, requests);
         }
-    }
-
-    /// Returns true if the shard that sent a compound has got the slots of its session since.
-    pub(crate) fn goes_back(&self, compound: &ForwardedCompound) -> bool {
-        let has_loans = self.link.as_ref().is_some_and(|link| link.loans > 0);
-        let is_whole = has_loans && compound.begun.is_none();
-        let args = if is_whole { sequence_of(compound) } else { None };
-        let session = args.and_then(|args| self.sessions.get(&args.session));
-        session.is_some_and(|session| session.is_lent_for_good(compound.source.shard))
     }
 
     fn count_loans(&mut self, more: isize) {
@@ -369,10 +362,10 @@ impl Nfs4 {
     pub(crate) fn borrow(
         &mut self,
         lent: LeasedSession,
-        origins: Origins,
+        access: LeasedAccess,
         used: Option<UsedSlots>,
     ) {
-        let has_cells = self.sessions.borrow(lent, origins, used);
+        let has_cells = self.sessions.borrow(lent, access, used);
         debug_assert!(has_cells, "each shard has as many cells as the home");
         if let Some(borrowed) = &mut self.borrowed {
             borrowed.told.add_session(lent.client);

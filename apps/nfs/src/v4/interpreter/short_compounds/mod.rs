@@ -181,7 +181,7 @@ impl Nfs4 {
             // The state is checked before the slot, which it must not change: where there is no
             // delegation, the check has no effect, and the session is the connection's own.
             self.tidy(now);
-            let at = ShardPeer { shard: OWN, peer: call.peer };
+            let at = ShardPeer::own(call.peer);
             if self.state.delegation_count() > 0
                 || !self.sessions.is_bound(short.head.session(), at)
             {
@@ -217,7 +217,7 @@ impl Nfs4 {
             operations: head.operations,
             arguments: call.arguments.clone(),
         };
-        let at = ShardPeer { shard: OWN, peer: call.peer };
+        let at = ShardPeer::own(call.peer);
         if self.link.is_some() && self.sessions.is_bound(&head.sequence.session, at) {
             self.note_arrival(&head.sequence.session, OWN, false);
         }
@@ -255,7 +255,7 @@ impl Nfs4 {
 
     /// Returns true if this shard checks the requests that a peer of its own sends in the session.
     pub(crate) fn judges(&self, head: &ShortHead, peer: PeerId) -> bool {
-        self.sessions.is_bound(&head.sequence.session, ShardPeer { shard: OWN, peer })
+        self.sessions.is_bound(&head.sequence.session, ShardPeer::own(peer))
     }
 
     /// Writes the results of SEQUENCE and PUTFH, with the status of the compound and the number of
