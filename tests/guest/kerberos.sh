@@ -7,6 +7,7 @@ export LC_ALL=C
 : "${SECURITIES:=krb5 krb5i krb5p}"
 : "${VERSIONS:=3 4.1 4.2}"
 : "${LIST:=}"
+: "${EXPIRY=yes}"
 passed=0 failed=0
 
 check() { # check NAME COMMAND…: it succeeds
@@ -94,6 +95,28 @@ below_a_copy() {
   for _ in 1 2 3 4 5 6; do cat /tmp/octets; done | as 1500 cmp - "$MNT/$1.copied"
 }
 
+short_ticket() { as 1500 env KRB5CCNAME=FILE:/tmp/krb5cc_1500 kinit -l "$1" -k -t /host/keytab/alice alice; }
+
+# alice's ticket ends twice during a copy, and is replaced before each end. The kernel's contexts end with the tickets that made them.
+renewed() {
+  short_ticket 25s && umount "$MNT" && attach "$@" || return 1
+  as 1500 bash -c "for i in \$(seq 25); do head -c 200000 /tmp/octets && sync $MNT/$1.renewed || exit 1; sleep 2; done >$MNT/$1.renewed" &
+  local copy=$! left
+  for left in 25s 10h; do sleep 16; short_ticket "$left" || return 1; done
+  wait "$copy" || { echo "the copy fails"; return 1; }
+  drop_caches
+  for _ in $(seq 25); do head -c 200000 /tmp/octets; done | as 1500 cmp - "$MNT/$1.renewed"
+}
+
+# Without another one, it refuses.
+expired() {
+  short_ticket 20s && umount "$MNT" && attach "$@" && as 1500 cat "$MNT/$1-$2-$3" || return 1
+  sleep 22
+  drop_caches
+  refuses "expired" timeout 60 setpriv --reuid 1500 --regid 1500 --clear-groups cat "$MNT/$1-$2-$3" || return 1
+  ticket 1500 alice
+}
+
 run_list() { # run_list TRANSPORT VERSION SECURITY: the list of first-light.sh
   (
     export TRANSPORTS=$1 VERSION=$2 MOUNT_OPTIONS="sec=$3"
@@ -123,6 +146,10 @@ for transport in $TRANSPORTS; do
       check "$of/nobody" as_nobody "$of"
       check "$of/without_ticket" without_ticket "$transport" "$version" "$security"
       check "$of/restart" below_a_copy "$of"
+      if [ -n "$EXPIRY" ]; then
+        check "$of/renewed" renewed "$transport" "$version" "$security"
+        check "$of/expired" expired "$transport" "$version" "$security"
+      fi
       check "$of/umount" unmount
     done
   done

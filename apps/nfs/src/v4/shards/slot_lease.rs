@@ -30,10 +30,7 @@ use stag_protocol::{
 };
 
 use super::{
-    channel::ArrivalEnd,
-    home::{is_of, sequence_of},
-    messages::{ForwardedCompound, FromHome},
-    shared_flags::SharedFlags,
+    channel::ArrivalEnd, home::is_of, messages::FromHome, shared_flags::SharedFlags,
     state_cache::StateCache,
 };
 use crate::{
