@@ -94,7 +94,13 @@ impl PrincipalId {
         u64::from_be_bytes([a, b, c, d, e, f, g, h]) | 1 << 63
     }
 
-    /// Its first 32 bits, for records that have no room for more.
+    /// An identity of which only the first 32 bits are known: it is no principal's.
+    pub const fn from_short(bits: u32) -> Self {
+        let [a, b, c, d] = bits.to_be_bytes();
+        Self([a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+    }
+
+    /// Its first 32 bits.
     pub const fn short(self) -> u32 {
         let Self([a, b, c, d, ..]) = self;
         u32::from_be_bytes([a, b, c, d])

@@ -2,22 +2,28 @@
 //!
 //! Octets, numbers little-endian: length of all (2), kind (1), zero (1), epoch (4), then for a
 //! client its verifier (8), flavor (4), user (4), epoch of its completion (4), flags (4: the lowest
-//! bit, and in the others the mark of its host, which earlier versions leave zero), then the owner
-//! of a client or the name of a gateway (0–1,024); last the checksum (8), SipHash-2-4 of the
-//! preceding entry's checksum and of all octets of the entry before its own. So an entry is valid
-//! only after the one that it was written after: remains of a failed attempt are not entries.
+//! bit, and in the others the mark of its host, which earlier versions leave zero), its principal
+//! (16, in an entry of kind 8, whose user is zero), then the owner of a client or the name of a
+//! gateway (0–1,024); last the checksum (8), SipHash-2-4 of the preceding entry's checksum and of
+//! all octets of the entry before its own. So an entry is valid only after the one that it was
+//! written after: remains of a failed attempt are not entries.
+//!
+//! An earlier version takes an entry of kind 8 for the end of the log.
 
 use core::hash::Hasher as _;
 
 use siphasher::sip::SipHasher24;
+use stag_protocol::rpc::{PrincipalId, flavor};
 
-use super::{ClientRecord, OWNER_MAX, OriginMark, RecordedPrincipal};
+use super::{ClientRecord, OWNER_MAX, OriginMark, Principal};
 
 const SUM_LEN: usize = 8;
 const HEAD_LEN: usize = 8;
 const CLIENT_LEN: usize = 24;
+/// A principal of Kerberos.
+const IDENTITY_LEN: usize = 16;
 /// Octets of the longest entry.
-pub(super) const ENTRY_MAX: usize = HEAD_LEN + CLIENT_LEN + OWNER_MAX + SUM_LEN;
+pub(super) const ENTRY_MAX: usize = HEAD_LEN + CLIENT_LEN + IDENTITY_LEN + OWNER_MAX + SUM_LEN;
 /// The client may reclaim.
 const MAY_RECLAIM: u32 = 1;
 
@@ -65,8 +71,7 @@ impl LogEntry {
     pub fn emit(&self, chain: Chain, out: &mut Vec<u8>) -> Chain {
         let start = out.len();
         let owner = self.owner();
-        let is_client = matches!(self.kind, EntryKind::Client(_));
-        let len = HEAD_LEN + if is_client { CLIENT_LEN } else { 0 } + owner.len() + SUM_LEN;
+        let len = HEAD_LEN + self.client_len() + owner.len() + SUM_LEN;
         debug_assert!(len <= ENTRY_MAX, "owners are checked before they are recorded");
         out.extend_from_slice(&(len as u16).to_le_bytes());
         out.extend_from_slice(&[self.number(), 0]);
@@ -75,9 +80,15 @@ impl LogEntry {
             let ClientRecord { verifier, principal, origin, .. } = &client.record;
             out.extend_from_slice(verifier);
             let flags = origin.bits() << 1 | if client.may_reclaim { MAY_RECLAIM } else { 0 };
-            for word in [principal.flavor, principal.uid, client.complete_in, flags] {
+            let (flavor, uid, identity) = match principal {
+                Principal::Anyone => (flavor::NONE, 0, None),
+                Principal::Unix(uid) => (flavor::SYS, *uid, None),
+                Principal::Proven(identity) => (flavor::GSS, 0, Some(identity)),
+            };
+            for word in [flavor, uid, client.complete_in, flags] {
                 out.extend_from_slice(&word.to_le_bytes());
             }
+            out.extend(identity.iter().flat_map(|identity| identity.0));
         }
         out.extend_from_slice(owner);
         let sum = checksum(chain, out.get(start..).unwrap_or_default());
@@ -85,9 +96,24 @@ impl LogEntry {
         sum
     }
 
+    /// Octets about a client, without its owner.
+    const fn client_len(&self) -> usize {
+        match &self.kind {
+            EntryKind::Client(client) => match client.record.principal {
+                Principal::Proven(_) => CLIENT_LEN + IDENTITY_LEN,
+                Principal::Anyone | Principal::Unix(_) => CLIENT_LEN,
+            },
+            _ => 0,
+        }
+    }
+
     const fn number(&self) -> u8 {
         match self.kind {
             EntryKind::Boot => 1,
+            EntryKind::Client(LoggedClient {
+                record: ClientRecord { principal: Principal::Proven(_), .. },
+                ..
+            }) => 8,
             EntryKind::Client(_) => 2,
             EntryKind::Removed(_) => 3,
             EntryKind::WriteDelegations => 4,
@@ -121,7 +147,8 @@ impl LogEntry {
         let epoch = u32::from_le_bytes(take(&mut rest)?);
         let kind = match number {
             1 => EntryKind::Boot,
-            2 => EntryKind::Client(client(rest)?),
+            2 => EntryKind::Client(client(rest, false)?),
+            8 => EntryKind::Client(client(rest, true)?),
             3 => EntryKind::Removed(rest.into()),
             4 => EntryKind::WriteDelegations,
             5 => EntryKind::GraceEnded,
@@ -133,16 +160,22 @@ impl LogEntry {
     }
 }
 
-fn client(mut rest: &[u8]) -> Option<LoggedClient> {
+fn client(mut rest: &[u8], is_proven: bool) -> Option<LoggedClient> {
     let verifier = take(&mut rest)?;
     let flavor = u32::from_le_bytes(take(&mut rest)?);
     let uid = u32::from_le_bytes(take(&mut rest)?);
     let complete_in = u32::from_le_bytes(take(&mut rest)?);
     let flags = u32::from_le_bytes(take(&mut rest)?);
+    let principal = match flavor {
+        _ if is_proven => Principal::Proven(PrincipalId(take(&mut rest)?)),
+        flavor::NONE => Principal::Anyone,
+        // An earlier version wrote the first 32 bits of a principal.
+        flavor::GSS => Principal::Proven(PrincipalId::from_short(uid)),
+        _ => Principal::Unix(uid),
+    };
     if rest.len() > OWNER_MAX {
         return None;
     }
-    let principal = RecordedPrincipal { flavor, uid };
     let origin = OriginMark::from_bits(flags >> 1);
     let record = ClientRecord { owner: rest.into(), verifier, principal, origin };
     Some(LoggedClient { record, complete_in, may_reclaim: flags & MAY_RECLAIM != 0 })
@@ -168,10 +201,15 @@ mod tests {
 
     fn entries() -> Vec<LogEntry> {
         let client = |owner: &[u8]| {
-            let principal = RecordedPrincipal { flavor: 1, uid: 1000 };
+            let principal = Principal::Unix(1000);
             let origin = OriginMark::of(&[7; 8], owner);
             let record = ClientRecord { owner: owner.into(), verifier: [7; 8], principal, origin };
             LoggedClient { record, complete_in: 3, may_reclaim: true }
+        };
+        let proven = |owner: &[u8]| {
+            let mut client = client(owner);
+            client.record.principal = Principal::Proven(PrincipalId([9; 16]));
+            client
         };
         let removed = EntryKind::Removed(b"client".as_slice().into());
         let kinds = [
@@ -179,6 +217,8 @@ mod tests {
             EntryKind::Client(client(b"client")),
             EntryKind::Client(client(&[b'x'; OWNER_MAX])),
             EntryKind::Client(LoggedClient { may_reclaim: false, ..client(b"") }),
+            EntryKind::Client(proven(b"client")),
+            EntryKind::Client(proven(&[b'x'; OWNER_MAX])),
             removed,
             EntryKind::WriteDelegations,
             EntryKind::GraceEnded,
@@ -201,7 +241,7 @@ mod tests {
 
     #[test]
     fn an_entry_of_an_earlier_version_names_no_host() {
-        let principal = RecordedPrincipal { flavor: 1, uid: 0 };
+        let principal = Principal::Unix(0);
         let (owner, origin) = (b"old".as_slice().into(), OriginMark::default());
         let record = ClientRecord { owner, verifier: [1; 8], principal, origin };
         let client = LoggedClient { record, complete_in: 2, may_reclaim: true };
@@ -212,6 +252,28 @@ mod tests {
         assert_eq!(out[HEAD_LEN + 20..HEAD_LEN + 24], [1, 0, 0, 0], "as it was always written");
         assert_eq!(LogEntry::parse(&out, 0).map(|(entry, ..)| entry), Some(entry));
         assert!(origin.allows(OriginMark::of(&[1; 8], b"any host")));
+    }
+
+    #[test]
+    fn a_principal_of_an_earlier_version_is_none_of_auth_sys() {
+        let identity = PrincipalId([9; 16]);
+        let (owner, origin) = (b"old".as_slice().into(), OriginMark::default());
+        let principal = Principal::Unix(identity.short());
+        let record = ClientRecord { owner, verifier: [1; 8], principal, origin };
+        let client = LoggedClient { record, complete_in: 2, may_reclaim: true };
+        let mut out = Vec::new();
+        LogEntry { epoch: 2, kind: EntryKind::Client(client) }.emit(0, &mut out);
+        // The flavor follows the head and the verifier.
+        out[HEAD_LEN + 8..HEAD_LEN + 12].copy_from_slice(&flavor::GSS.to_le_bytes());
+        let len = out.len() - SUM_LEN;
+        let sum = checksum(0, &out[..len]);
+        out[len..].copy_from_slice(&sum.to_le_bytes());
+        let (entry, ..) = LogEntry::parse(&out, 0).unwrap();
+        let EntryKind::Client(client) = entry.kind else { panic!("{entry:?}") };
+        let listed = client.record.principal;
+        assert!(listed.is_of(Principal::Proven(identity)) && !listed.is_of(principal));
+        assert!(!listed.is_of(Principal::Proven(PrincipalId([8; 16]))));
+        assert!(!Principal::Proven(identity).is_of(listed), "of a whole one nothing is left out");
     }
 
     #[test]

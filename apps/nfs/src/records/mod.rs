@@ -43,19 +43,47 @@ pub use rados::RadosHome;
 use std::{fmt, hash::Hasher as _, io};
 
 use siphasher::sip::SipHasher24;
+use stag_protocol::rpc::{Credential, PrincipalId};
 
 /// Bytes of a client owner at most (RFC 8881 §3.1).
 pub const OWNER_MAX: usize = 1024;
 /// Recorded clients at most.
 pub const CLIENTS_MAX: usize = 16_384;
 
-/// The user that created a client ID, and who alone may claim it again (RFC 8881 §2.10.8.3).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RecordedPrincipal {
-    /// The flavor of the user's credential (RFC 5531 §8.2).
-    pub flavor: u32,
-    /// The user, after squashing.
-    pub uid: u32,
+/// The user that a client ID belongs to, and who alone may claim it again (RFC 8881 §2.4.3,
+/// §2.10.8.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Principal {
+    /// AUTH_NONE.
+    Anyone,
+    /// AUTH_SYS with this user.
+    Unix(u32),
+    /// The principal of a ticket.
+    Proven(PrincipalId),
+}
+
+impl Principal {
+    /// Returns true if this principal of a record is that of a client. A record of an earlier
+    /// version has only the first 32 bits of a principal.
+    pub fn is_of(self, client: Self) -> bool {
+        let is_same_start = match (self, client) {
+            (Self::Proven(listed), Self::Proven(identity)) => {
+                listed == PrincipalId::from_short(identity.short())
+            }
+            _ => false,
+        };
+        self == client || is_same_start
+    }
+}
+
+impl From<&Credential<'_>> for Principal {
+    fn from(credential: &Credential<'_>) -> Self {
+        match credential {
+            Credential::Sys(sys) => Self::Unix(sys.uid),
+            Credential::None | Credential::Other(_) => Self::Anyone,
+            Credential::Proven(proven) => Self::Proven(proven.identity),
+        }
+    }
 }
 
 /// Mark of the host that created a client's record: 31 bits of a hash under the client's verifier,
@@ -101,7 +129,7 @@ pub struct ClientRecord {
     /// Its verifier: another one means that the client restarted.
     pub verifier: [u8; 8],
     /// The user that created it.
-    pub principal: RecordedPrincipal,
+    pub principal: Principal,
     /// The host that created it.
     pub origin: OriginMark,
 }

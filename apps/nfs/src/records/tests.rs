@@ -93,7 +93,7 @@ impl LogHome for FaultyHome {
 }
 
 fn client(name: &str) -> ClientRecord {
-    let principal = RecordedPrincipal { flavor: 1, uid: 1_000 };
+    let principal = Principal::Unix(1_000);
     ClientRecord {
         owner: name.as_bytes().into(),
         verifier: [7; 8],

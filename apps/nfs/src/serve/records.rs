@@ -50,7 +50,7 @@ fn grace(home: &mut impl LogHome, boot: &Boot, lease: Duration) -> Result<Durati
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::{ClientRecord, OriginMark, RecordChange, RecordedPrincipal};
+    use crate::records::{ClientRecord, OriginMark, Principal, RecordChange};
 
     fn started(home: &Path, lease: u64) -> Nfs4Records {
         start_records(home, Duration::from_secs(lease)).unwrap()
@@ -61,7 +61,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let mut first = started(home.path(), 300);
         assert_eq!((first.grace.as_secs(), first.boot.clients.len()), (300, 0));
-        let principal = RecordedPrincipal { flavor: 1, uid: 0 };
+        let principal = Principal::Unix(0);
         let owner = b"client".as_slice().into();
         let client =
             ClientRecord { owner, verifier: [1; 8], principal, origin: OriginMark::default() };

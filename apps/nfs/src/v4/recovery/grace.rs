@@ -23,19 +23,16 @@
 use std::{collections::HashMap, time::Duration};
 
 use stag_engine::Time;
-use stag_protocol::{
-    nfs::v4::{Stateid, Status4},
-    rpc::flavor,
-};
+use stag_protocol::nfs::v4::{Stateid, Status4};
 
 use super::record_writer::{AfterRecord, RecordQueue};
 use crate::{
-    records::{Boot, ClientRecord, RecordChange, RecordKeeper, RecordedPrincipal},
+    records::{Boot, ClientRecord, RecordChange, RecordKeeper},
     reply::ReplyWriter,
     requester::{CallSource, Requester, ShardPeer},
     v4::{
         Nfs4, milliseconds,
-        session::{Client, NewClient, Principal, RecordPhase, SlotInUse},
+        session::{Client, NewClient, RecordPhase, SlotInUse},
     },
 };
 use stag_nfs4_state::{ClientKey, DelegationPolicy, StateKey};
@@ -143,21 +140,11 @@ impl Recovery {
     }
 }
 
-fn recorded(principal: Principal) -> RecordedPrincipal {
-    match principal {
-        Principal::Anyone => RecordedPrincipal { flavor: flavor::NONE, uid: 0 },
-        Principal::Unix(uid) => RecordedPrincipal { flavor: flavor::SYS, uid },
-        Principal::Proven(identity) => {
-            RecordedPrincipal { flavor: flavor::GSS, uid: identity.short() }
-        }
-    }
-}
-
 fn record_of(client: &Client) -> ClientRecord {
     ClientRecord {
         owner: client.owner.clone(),
         verifier: client.verifier,
-        principal: recorded(client.principal),
+        principal: client.principal,
         origin: client.mark,
     }
 }
@@ -186,7 +173,7 @@ impl Nfs4 {
     ) -> Result<(), Status4> {
         let Some(listed) = self.recovery.listed.get(new.owner) else { return Ok(()) };
         // RFC 8881 §8.4.2.1 [8881-262]: no other principal reclaims by a client's name
-        if listed.principal != recorded(new.principal) {
+        if !listed.principal.is_of(new.principal) {
             return Err(Status4::ClidInUse);
         }
         let is_same_host = listed.verifier == new.verifier
@@ -198,7 +185,7 @@ impl Nfs4 {
     pub(in crate::v4) fn take_listed(&mut self, id: u64) -> bool {
         let Some(client) = self.clients.get(id) else { return false };
         let Some(listed) = self.recovery.listed.get(&client.owner) else { return false };
-        debug_assert_eq!(listed.principal, recorded(client.principal), "EXCHANGE_ID judged it");
+        debug_assert!(listed.principal.is_of(client.principal), "EXCHANGE_ID judged it");
         let is_same = listed.verifier == client.verifier;
         let owner = client.owner.clone();
         self.recovery.listed.remove(&owner);

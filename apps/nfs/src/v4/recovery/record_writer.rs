@@ -196,7 +196,7 @@ impl RecordQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::{Boot, ClientRecord, OriginMark, RecordError, RecordedPrincipal, Records};
+    use crate::records::{Boot, ClientRecord, OriginMark, Principal, RecordError, Records};
     use std::sync::{Arc, Mutex};
 
     type ToldFault = fn(&[RecordChange]) -> Option<RecordError>;
@@ -237,7 +237,7 @@ mod tests {
     }
 
     fn complete(owner: u8) -> RecordChange {
-        let principal = RecordedPrincipal { flavor: 1, uid: 0 };
+        let principal = Principal::Unix(0);
         let (owner, origin) = ([owner].into(), OriginMark::default());
         RecordChange::Complete(ClientRecord { owner, verifier: [0; 8], principal, origin })
     }

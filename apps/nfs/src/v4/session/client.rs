@@ -7,38 +7,14 @@
 use std::collections::{HashMap, hash_map::Entry};
 
 use stag_engine::{PeerAddress, Time};
-use stag_protocol::{
-    nfs::v4::{CreateSessionOk, Status4, Verifier4},
-    rpc::{Credential, PrincipalId},
-};
+use stag_protocol::nfs::v4::{CreateSessionOk, Status4, Verifier4};
 
 use super::{
     CLIENTS, Host, MachineGuard, NameFacts, NameKey, Origin, Origins, SESSIONS, SLOTS, SessionRoom,
     UNCONFIRMED,
 };
-use crate::records::OriginMark;
+use crate::records::{OriginMark, Principal};
 use stag_nfs4_state::ClientKey;
-
-/// The user that a client ID belongs to (RFC 8881 §2.4.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::v4) enum Principal {
-    /// AUTH_NONE.
-    Anyone,
-    /// AUTH_SYS with this user.
-    Unix(u32),
-    /// The principal of a ticket.
-    Proven(PrincipalId),
-}
-
-impl From<&Credential<'_>> for Principal {
-    fn from(credential: &Credential<'_>) -> Self {
-        match credential {
-            Credential::Sys(sys) => Self::Unix(sys.uid),
-            Credential::None | Credential::Other(_) => Self::Anyone,
-            Credential::Proven(proven) => Self::Proven(proven.identity),
-        }
-    }
-}
 
 /// The last reply to CREATE_SESSION, its reply cache of one entry (RFC 8881 §18.36.4).
 pub(in crate::v4) type CreateReply = Result<CreateSessionOk, Status4>;

@@ -41,10 +41,11 @@ mod request;
 pub(super) mod slot_owner;
 mod table;
 
+pub(super) use crate::records::Principal;
 pub(super) use back::{BackChannel, Callback};
 pub(super) use bound::BoundPeers;
 pub(super) use cells::{CELL_LEN, ReplyCells};
-pub(super) use client::{CachedAt, Client, Clients, NewClient, Principal, RecordPhase};
+pub(super) use client::{CachedAt, Client, Clients, NewClient, RecordPhase};
 pub(crate) use ids::{CertificateNames, Origins};
 pub(super) use ids::{Host, NameFacts, NameKey, Origin, mark_of};
 pub(in crate::v4) use machine_guard::{MachineGuard, is_machine_credential};
