@@ -1,4 +1,4 @@
-//! Cells and tables of replies, as text of at most 80 columns.
+//! Cells and tables of replies, as text, mostly of at most 80 columns.
 
 use serde_json::Value;
 use stag_operate::quote;
@@ -29,6 +29,12 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
 
 /// The same, with `space` between columns.
 pub fn table_spaced(head: &[&str], rows: &[Vec<String>], space: &str) -> String {
+    let whole = table_whole(head, rows, space);
+    whole.lines().fold(String::new(), |text, line| text + &cut(line, WIDTH) + "\n")
+}
+
+/// The same, with lines of any length: they are read by programs, and a terminal wraps them.
+pub fn table_whole(head: &[&str], rows: &[Vec<String>], space: &str) -> String {
     let heads = head.iter().map(|head| head.trim_start().to_owned()).collect::<Vec<_>>();
     let width = |column: usize| {
         let cells = std::iter::once(&heads).chain(rows).filter_map(|row| row.get(column));
@@ -44,7 +50,7 @@ pub fn table_spaced(head: &[&str], rows: &[Vec<String>], space: &str) -> String 
                 false => write!(line, "{cell:<width$}{space}"),
             };
         }
-        let _ = writeln!(text, "{}", cut(line.trim_end(), WIDTH));
+        let _ = writeln!(text, "{}", line.trim_end());
     }
     text
 }

@@ -1,7 +1,8 @@
-//! Replies of a server as text of at most 80 columns.
+//! Replies of a server as text of at most 80 columns, but for exports and the lines that mount
+//! them.
 
 use super::{
-    cells::{WIDTH, cut, list, micros, octets, table, table_spaced, uptime, word},
+    cells::{WIDTH, cut, list, micros, octets, table, table_spaced, table_whole, uptime, word},
     sessions,
 };
 use serde_json::Value;
@@ -85,7 +86,7 @@ fn exports(value: &Value) -> String {
         vec![of("/name"), of("/mode"), of("/source"), clients, of("/options")]
     };
     let rows = list(value, "/exports").map(row).collect::<Vec<_>>();
-    table(&["export", "mode", "from", "clients", "options"], &rows)
+    table_whole(&["export", "mode", "from", "clients", "options"], &rows, "  ")
 }
 
 /// The lines of each export, which are not cut: they are copied.
@@ -241,6 +242,17 @@ mod tests {
 
     fn widest(text: &str) -> usize {
         text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
+    }
+
+    #[test]
+    fn exports_are_shown_whole() {
+        let (source, options) = ("/srv/".repeat(20), "squash=all sec=krb5p,krb5i".to_owned());
+        let export = json!({
+            "name": "/data", "mode": "rw", "source": source, "clients": ["10.0.0.0/8"],
+            "options": options,
+        });
+        let text = text(&Request::Exports, &json!({ "exports": [export] }));
+        assert!(widest(&text) > WIDTH && text.ends_with(&format!("{options}\n")), "{text}");
     }
 
     #[test]
