@@ -159,6 +159,31 @@ fn two_directories_of_one_last_name_and_a_symbolic_link_have_names_of_their_own(
 }
 
 #[test]
+fn all_faults_of_a_file_are_listed_at_once() {
+    let text = "cores = \"two\"\nclienst = []\nport = 1\n[limits]\ncredits = 0\n[[export]]\n\
+                path = \"data\"\nacess = \"ro\"\n";
+    let output = home(text).run(&["serve", "--config", "stag.toml", "--check"]);
+    assert_eq!(output.status.code(), Some(2));
+    let err = String::from_utf8(output.stderr).unwrap();
+    for (line, part) in [
+        (1, "it has to be a whole number"),
+        (2, "nothing is called \"clienst\""),
+        (3, "nothing is called \"port\""),
+        (5, "invalid value '0' for '--credits"),
+        (8, "nothing is called \"acess\""),
+    ] {
+        let place = format!("stag.toml:{line}: ");
+        let said = err.lines().find(|said| said.contains(&place)).unwrap_or_default();
+        assert!(said.contains(part), "line {line}: {err}");
+    }
+    assert_eq!(err.lines().count(), 5, "{err}");
+    // The command line has another value for this one.
+    let home = home("lease = \"x\"\n[[export]]\npath = \"data\"\n");
+    let output = home.run(&["serve", "--config", "stag.toml", "--lease", "30", "--check"]);
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
 fn a_file_that_is_wrong_stops_the_start_with_its_line_and_what_to_write() {
     for (text, expected) in [
         ("clienst = []", "stag.toml:1: nothing is called \"clienst\" here: is it \"clients\"?"),

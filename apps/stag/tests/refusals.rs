@@ -15,6 +15,8 @@ fn every_bad_argument_has_its_sentence() {
     fs::create_dir_all(home.path("other/data")).unwrap();
     for (arguments, expected) in [
         (&[][..], "a command is missing: serve or config or demo or call"),
+        (&["ctl"], "a command is missing: "),
+        (&["serve", "--cores", "x"], "'x' for '--cores <N>': it has to be a whole number"),
         (&["serv"], "unrecognized subcommand 'serv'"),
         (&["serve"], "the following required arguments were not provided: <[NAME=]DIR[:ro]>"),
         (&["serve", "data", "--frobnicate"], "unexpected argument '--frobnicate' found"),
@@ -84,7 +86,6 @@ fn every_bad_argument_has_its_sentence() {
         (&["serve", "--memory", "64"], "less than 1M"),
         (&["serve", "--memory", "lots"], "\"lots\" is no size: write a number with K, M, G or T"),
         (&["serve", "--memory", "100T"], "100T is 104857600 MiB, and this process can have "),
-        (&["serve", "--memory", "1M", "--insecure"], "--insecure means nothing with --memory"),
         (&["serve", "--memory", "1M", "--name", "a/b"], "cannot name an export"),
         (&["serve", "--memory", "1M", "--squash", "all"], "--squash means nothing with --memory"),
         (&["serve", "--memory", "1M", "--mode", "auto"], "--mode means nothing with --memory"),

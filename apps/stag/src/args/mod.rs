@@ -9,6 +9,6 @@ mod rdma_versions;
 pub mod size;
 mod version;
 
-pub use complaint::sentence;
+pub use complaint::{plain_numbers, sentence};
 pub use rdma_versions::{versions, written};
 pub use version::{COMMIT, VERSION};

@@ -30,22 +30,37 @@ pub struct FileContent {
 /// Flags that no file can hold.
 const NOT_IN_FILES: [&str; 6] = ["config", "check", "help", "version", "name", "json"];
 
-/// Reads a file whose keys are flags of `command`.
+/// A sentence about a line of a file, with its place.
+#[derive(Debug)]
+pub struct LineFault {
+    pub line: usize,
+    pub sentence: String,
+}
+
+/// Reads a file whose keys are flags of `command`. Adds all faults that it finds to `faults`.
 ///
 /// # Errors
-/// A sentence with the file's name and line.
-pub fn read(path: &Path, text: &str, command: &Command) -> Result<FileContent, Error> {
+/// A sentence with the file's name and line, if it is no TOML.
+pub fn read(
+    path: &Path,
+    text: &str,
+    command: &Command,
+    faults: &mut Vec<LineFault>,
+) -> Result<FileContent, Error> {
     let name = path.display().to_string();
     let said = |fault: FileFault| {
         let line = line_of(text, &fault.span);
-        Error::usage(format!("{}: {}", Place { file: &name, line }, fault.why))
+        let sentence = format!("{}: {}", Place { file: &name, line }, fault.why);
+        LineFault { line, sentence }
     };
     let parsed = DeTable::parse(text).map_err(|error| {
         let why = error.message().replace('\n', "; ");
-        said(FileFault::new(error.span().unwrap_or(0..0), why))
+        Error::usage(said(FileFault::new(error.span().unwrap_or(0..0), why)).sentence)
     })?;
-    let mut reader = SettingsReader { text, command, content: FileContent::default() };
-    reader.top(parsed.get_ref()).map_err(said)?;
+    let mut reader =
+        SettingsReader { text, command, content: FileContent::default(), faults: Vec::new() };
+    reader.top(parsed.get_ref());
+    faults.extend(reader.faults.into_iter().map(said));
     Ok(reader.content)
 }
 
@@ -58,27 +73,30 @@ struct SettingsReader<'a> {
     text: &'a str,
     command: &'a Command,
     content: FileContent,
+    faults: Vec<FileFault>,
 }
 
 impl SettingsReader<'_> {
-    fn top(&mut self, table: &DeTable<'_>) -> Result<(), FileFault> {
+    fn top(&mut self, table: &DeTable<'_>) {
         for (key, value) in table {
-            match (key.get_ref().as_ref(), value.get_ref()) {
+            let read = match (key.get_ref().as_ref(), value.get_ref()) {
                 ("listen", DeValue::Array(items))
                     if items.iter().any(|it| it.get_ref().is_table()) =>
                 {
-                    self.listeners(value)?;
+                    self.listeners(value)
                 }
-                ("export", _) => self.exports(value)?,
+                ("export", _) => self.exports(value),
                 (name, DeValue::Table(section)) if self.has_section(name) => {
                     for (key, value) in section {
-                        self.setting(key.get_ref(), key.span(), value, Some(name))?;
+                        let read = self.setting(key.get_ref(), key.span(), value, Some(name));
+                        self.faults.extend(read.err());
                     }
+                    Ok(())
                 }
-                (name, _) => self.setting(name, key.span(), value, None)?,
-            }
+                (name, _) => self.setting(name, key.span(), value, None),
+            };
+            self.faults.extend(read.err());
         }
-        Ok(())
     }
 
     fn has_section(&self, name: &str) -> bool {
@@ -188,7 +206,10 @@ impl SettingsReader<'_> {
             FileFault::new(value.span(), "write each export as a table of its own, [[export]]")
         })?;
         for item in items {
-            self.content.exports.push(exports::export(item, self.text)?);
+            match exports::export(item, self.text) {
+                Ok(export) => self.content.exports.push(export),
+                Err(fault) => self.faults.push(fault),
+            }
         }
         Ok(())
     }

@@ -15,8 +15,9 @@ mod value;
 pub use exports::{ClientPlace, DelegationRule, ExportEntry, ListenEntry, OwnDelegations};
 pub use origin::{Origins, ValueOrigin, key_of, section_of};
 
-use crate::Error;
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use crate::{Error, args::plain_numbers};
+use clap::{ArgMatches, Args, Command, FromArgMatches, error::ErrorKind};
+use file::{FileWord, LineFault};
 use std::{
     ffi::{OsStr, OsString},
     path::Path,
@@ -40,7 +41,8 @@ pub struct Merged<A> {
 /// Reads `words`, the command line after the name of the subcommand, and `file`, if there is one.
 ///
 /// # Errors
-/// A sentence about what is wrong, with the file's name and line where it is there.
+/// A sentence about what is wrong, with the file's name and line where it is there; one line for
+/// each wrong key and value of the file.
 pub fn merge<A: Args + FromArgMatches>(
     words: &[OsString],
     file: Option<&Path>,
@@ -58,15 +60,22 @@ pub fn merge<A: Args + FromArgMatches>(
             crate::plain(&error)
         ))
     })?;
-    let found = file::read(path, &text, &command)?;
+    let mut faults = Vec::new();
+    let found = file::read(path, &text, &command, &mut faults)?;
     origins.add_file(path, &found.words);
+    faults.extend(wrong_values(&command, &found.words, &origins));
+    if !faults.is_empty() {
+        faults.sort_by_key(|fault| fault.line);
+        let all: Vec<_> = faults.into_iter().map(|fault| fault.sentence).collect();
+        return Err(Error::usage(all.join("\n")));
+    }
     let delegations = found.exports.iter().filter_map(|export| export.delegations);
     delegations.for_each(|it| origins.add_key_of_table("delegations", it.line));
     let overridden = |flag: &str| origins.of_flag(flag) == ValueOrigin::Flag;
     let listen = if overridden("listen") { Vec::new() } else { found.listen };
     let exports = if overridden("directories") { Vec::new() } else { found.exports };
     // Options of the file's listeners are dropped together with the listeners.
-    let is_over = |word: &file::FileWord| {
+    let is_over = |word: &FileWord| {
         overridden(&word.flag) || word.flag == "unprotected" && overridden("listen")
     };
     // The command line comes last, as it may contain `--`, past which nothing is a flag.
@@ -93,11 +102,29 @@ fn parse(command: &Command, words: &[OsString], origins: &Origins) -> Result<Arg
     matches.map_err(|error| Error::usage(origins.place(&one_line(&error))))
 }
 
+/// The values of the file that their flags refuse, each by itself.
+fn wrong_values(command: &Command, words: &[FileWord], origins: &Origins) -> Vec<LineFault> {
+    let fault = |word: &FileWord| {
+        if origins.of_flag(&word.flag) == ValueOrigin::Flag {
+            return None; // The command line has another value.
+        }
+        let alone = [OsString::from("stag"), word.text.clone()];
+        let error = command.clone().try_get_matches_from(alone).err()?;
+        let is_value = matches!(error.kind(), ErrorKind::InvalidValue | ErrorKind::ValueValidation);
+        let sentence = is_value.then(|| one_line(&error))?;
+        Some(LineFault {
+            line: word.line,
+            sentence: format!("{}: {sentence}", origins.at(word.line)),
+        })
+    };
+    words.iter().filter_map(fault).collect()
+}
+
 /// The first sentence of clap's text: the fault, and the allowed values.
 fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let lines = text.lines().map(str::trim);
     let lines = lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For "));
     let lines: Vec<_> = lines.filter(|line| !line.is_empty()).collect();
-    lines.join("; ").trim_start_matches("error: ").to_owned()
+    plain_numbers(lines.join("; ").trim_start_matches("error: "))
 }
