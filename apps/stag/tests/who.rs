@@ -70,6 +70,13 @@ fn capabilities(server: &Server) -> Vec<u64> {
 }
 
 #[test]
+fn insecure_is_a_notice_where_memory_is_served() {
+    let home = Home::new();
+    let server = home.serve_as_given(&["--memory", "16M", "--insecure"]);
+    assert!(server.err().contains("notice: --insecure changes nothing"), "{}", server.err());
+}
+
+#[test]
 fn a_server_of_root_keeps_the_capabilities_that_it_needs_and_no_other() {
     if !is_root() {
         return;

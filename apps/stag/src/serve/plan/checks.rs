@@ -82,7 +82,6 @@ pub fn check_memory(arguments: &ServeOptions, exports: &[Exported]) -> Result<()
     }
     security::of_memory(exports)?;
     let callers = [
-        ("--insecure", arguments.insecure),
         ("--mode", arguments.mode.is_some()),
         ("--squash", !arguments.squash.is_empty()),
         ("--anonuid", arguments.anonuid.is_some()),
@@ -95,6 +94,14 @@ pub fn check_memory(arguments: &ServeOptions, exports: &[Exported]) -> Result<()
         ))),
         None => Ok(()),
     }
+}
+
+/// The sentence about `--insecure` with a store in memory, which has it already: no reason not to
+/// start.
+pub fn notice_of_memory(arguments: &ServeOptions) -> Option<String> {
+    (arguments.memory.is_some() && arguments.insecure).then(|| {
+        "--insecure changes nothing with --memory, where everybody may do everything".to_owned()
+    })
 }
 
 /// Refuses an address that is given twice: shards share their ports, so the system would accept it.

@@ -3,7 +3,7 @@
 
 use super::{
     KerberosPlan, Plan, PlanPurpose, StorePlan,
-    checks::{check_cores, check_memory, check_sharing, unreachable},
+    checks::{check_cores, check_memory, check_sharing, notice_of_memory, unreachable},
     client_rules::{self, Reach},
     exports, limits,
     listen::ListenPlan,
@@ -65,6 +65,7 @@ impl PlanParts {
         notices.extend(of_kerberos.unwrap_or_default());
         notices.extend(exports::overlaps(&content.exports));
         notices.extend(client_rules::notice(arguments, reach, &store));
+        notices.extend(notice_of_memory(arguments));
         notices.extend(unreachable(&listen.addresses, &listen.networks));
         notices.extend(nfs.notice(&store));
         Ok(Self {
