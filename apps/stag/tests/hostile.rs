@@ -3,7 +3,7 @@
 
 use crate::support::{Home, json};
 use rustix::process::Signal;
-use stag_hostile::{HostileWorld, ServerUnderTest, defects, run};
+use stag_hostile::{Defect, HostileWorld, ServerUnderTest, defects, run};
 use std::time::Duration;
 
 /// A removed file works on while the files store has it open, and until then its handle is not
@@ -31,7 +31,9 @@ fn every_defect_gets_its_answer_from_the_command_and_it_stops_in_order() {
     .unwrap();
     let table = defects::all();
     // Defects that wait for a deadline of the server are played by `stag-hostile`'s own tests.
-    let chosen: Vec<_> = table.iter().filter(|defect| !defect.is_slow).collect();
+    // Contexts need keys that both ends have, which a server of the command has from Kerberos only.
+    let is_played = |defect: &&Defect| !defect.is_slow && !defect.needs_key;
+    let chosen: Vec<_> = table.iter().filter(is_played).collect();
     let mut wrong = Vec::new();
     for (defect, outcome) in chosen.iter().zip(run(&world, &chosen).unwrap()) {
         let works_on =

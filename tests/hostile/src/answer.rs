@@ -55,6 +55,8 @@ pub enum AnswerPattern {
     Several,
     /// The peer wrote where it was not allowed to, or echoed chunks that were not offered.
     Trespass,
+    /// A context of RPCSEC_GSS serves its client no more, though the defect could not end it.
+    ContextLost,
     /// The answer is no message that the peer may send.
     Nonsense,
 }
@@ -122,6 +124,7 @@ impl fmt::Display for AnswerPattern {
             Self::Nothing => "nothing in time",
             Self::Several => "several answers",
             Self::Trespass => "trespass",
+            Self::ContextLost => "context lost",
             Self::Nonsense => "nonsense",
         })
     }
@@ -134,6 +137,8 @@ const fn auth_status(status: u32) -> &'static str {
         3 => "AUTH_BADVERF",
         4 => "AUTH_REJECTEDVERF",
         5 => "AUTH_TOOWEAK",
+        13 => "RPCSEC_GSS_CREDPROBLEM",
+        14 => "RPCSEC_GSS_CTXPROBLEM",
         _ => "AUTH_ERROR (another)",
     }
 }

@@ -1,4 +1,5 @@
-//! A defective peer at every layer: MPA, DDP, RDMAP, RPC-over-RDMA, RPC and NFS, in both roles.
+//! A defective peer at every layer: MPA, DDP, RDMAP, RPC-over-RDMA, RPC, RPCSEC_GSS and NFS, in
+//! both roles.
 //!
 //! [`defects::all`] is the table of a client's defects, with the class of answer that the
 //! specification requires and its clause; [`run`] plays it against a server and looks, after each
@@ -8,6 +9,7 @@
 
 pub mod answer;
 pub mod defects;
+pub mod gss;
 pub mod judge;
 pub mod ours;
 pub mod peer;

@@ -150,6 +150,7 @@ fn is_chosen(cli: &HostileCli, defect: &Defect) -> bool {
     cli.layer.as_ref().is_none_or(|layer| defect.layer.name() == layer)
         && cli.only.as_ref().is_none_or(|text| defect.name.contains(text))
         && (defect.is_kernel_safe || !cli.kernel || cli.even_unsafe)
+        && (!defect.needs_key || cli.target.is_none())
 }
 
 fn target(cli: &HostileCli, server: Option<&OurServer>) -> io::Result<ServerUnderTest> {

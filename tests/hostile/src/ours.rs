@@ -1,10 +1,19 @@
 //! A server of ours in a thread, which reports what it holds: receives, buffers, calls,
 //! connections.
 
-use stag_engine::{Config, Shard, Stats, clock::Clock};
+use crate::gss::KnownKeyAcceptor;
+use stag_engine::{
+    Config, Shard, Stats,
+    clock::Clock,
+    gss::{ContextLimits, GssContexts},
+};
 use stag_iwarp::{Iwarp, IwarpAddress};
 use stag_nfs::Gateway;
-use stag_nfs_store::memory::{self, Memory, MemoryExport};
+use stag_nfs_store::{
+    Security,
+    exports::security::SecurityFlavors,
+    memory::{self, Memory, MemoryExport},
+};
 use stag_verbs::Limits;
 use std::{
     io,
@@ -22,6 +31,8 @@ use std::{
 pub const EXPORT: &str = "/hostile";
 const CAPACITY: usize = 64 << 20;
 const CONNECTIONS: usize = 256;
+/// Protection that calls of its export may have: all there is.
+const FLAVORS: [Security; 4] = [Security::Sys, Security::Krb5, Security::Krb5i, Security::Krb5p];
 /// Time for which a thread without work lets others run.
 const NAP: Duration = Duration::from_micros(50);
 
@@ -67,7 +78,8 @@ fn config() -> Config {
 /// As memory and sockets fail.
 pub fn shard(clock: Clock) -> io::Result<(Shard<Iwarp, Gateway<Memory>>, SocketAddr, SocketAddr)> {
     let other = |error: String| io::Error::other(error);
-    let config = config();
+    let contexts = GssContexts::start(Box::new(KnownKeyAcceptor), ContextLimits::default())?;
+    let config = Config { gss: Some(contexts), ..config() };
     let limits = Limits {
         connections: CONNECTIONS,
         send_queue: 256,
@@ -85,7 +97,9 @@ pub fn shard(clock: Clock) -> io::Result<(Shard<Iwarp, Gateway<Memory>>, SocketA
         copy_of: None,
         read_only: false,
     };
-    let store = Memory::new(&memory::MemoryConfig::new(vec![export], CAPACITY), &mut |_| ())
+    let security = SecurityFlavors::of(&FLAVORS).map_err(|_| other("flavors".to_owned()))?;
+    let content = memory::MemoryConfig::new(vec![export], CAPACITY);
+    let store = Memory::new(&memory::MemoryConfig { security, ..content }, &mut |_| ())
         .map_err(|error| other(error.to_string()))?;
     let fabric = Iwarp::new(stag_iwarp::IwarpConfig::new(limits, [5; 32], clock.now()))?;
     let mut shard = Shard::new(fabric, Gateway::new(store), config, Box::new(|_| true))?;

@@ -23,14 +23,16 @@ pub enum DefectLayer {
     RpcRdma,
     /// RPC and its records (RFC 5531).
     Rpc,
+    /// RPCSEC_GSS (RFC 2203).
+    Gss,
     /// NFS and MOUNT (RFC 1813, RFC 8267).
     Nfs,
 }
 
 impl DefectLayer {
     /// All of them, from below.
-    pub const ALL: [Self; 6] =
-        [Self::Mpa, Self::Ddp, Self::Rdmap, Self::RpcRdma, Self::Rpc, Self::Nfs];
+    pub const ALL: [Self; 7] =
+        [Self::Mpa, Self::Ddp, Self::Rdmap, Self::RpcRdma, Self::Rpc, Self::Gss, Self::Nfs];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -40,6 +42,7 @@ impl DefectLayer {
             Self::Rdmap => "rdmap",
             Self::RpcRdma => "rpcrdma",
             Self::Rpc => "rpc",
+            Self::Gss => "gss",
             Self::Nfs => "nfs",
         }
     }
@@ -81,6 +84,8 @@ pub struct Defect {
     pub is_kernel_safe: bool,
     /// True if the defect waits for a deadline of the peer.
     pub is_slow: bool,
+    /// True if the server has to accept contexts of [`crate::gss::KnownKeyAcceptor`].
+    pub needs_key: bool,
     pub(crate) play: Play,
 }
 
@@ -130,7 +135,17 @@ impl DefectTable {
     ) -> &mut Defect {
         let name = format!("{}-{}", self.layer.name(), name.into());
         let (layer, is_kernel_safe, is_slow) = (self.layer, true, false);
-        self.defects.push(Defect { name, layer, clause, expect, is_kernel_safe, is_slow, play });
+        let needs_key = layer == DefectLayer::Gss;
+        self.defects.push(Defect {
+            name,
+            layer,
+            clause,
+            expect,
+            is_kernel_safe,
+            is_slow,
+            needs_key,
+            play,
+        });
         self.defects.last_mut().expect("one was just pushed")
     }
 
@@ -216,6 +231,7 @@ impl DefectTable {
         self.add(name, clause, expect, Play::Octet(Box::new(octets), Family::Rpc))
     }
 
+    /// A call of a client that has a context, which has to serve the next call afterwards.
     pub(crate) fn scene(
         &mut self,
         name: &str,
@@ -373,7 +389,7 @@ pub(crate) fn ending(fabric: &HostileFabric, heard: &Heard) -> AnswerPattern {
 }
 
 /// Writes `octets` into a stream of RPC, and looks for the reply to `xid`.
-fn over_tcp(
+pub(crate) fn over_tcp(
     world: &HostileWorld,
     octets: &[u8],
     xid: u32,

@@ -1,6 +1,8 @@
 //! The table of defects, one module for each layer.
 
 mod ddp;
+mod gss;
+mod gss_bodies;
 mod mpa;
 mod nfs;
 mod rdmap;
@@ -20,8 +22,15 @@ const STOPS_KERNELS: [&str; 3] = [
 
 /// All defects of a client, from the lowest layer up.
 pub fn all() -> Vec<Defect> {
-    let layers =
-        [mpa::table(), ddp::table(), rdmap::table(), rpcrdma::table(), rpc::table(), nfs::table()];
+    let layers = [
+        mpa::table(),
+        ddp::table(),
+        rdmap::table(),
+        rpcrdma::table(),
+        rpc::table(),
+        gss::table(),
+        nfs::table(),
+    ];
     let mut all: Vec<_> = layers.into_iter().flatten().collect();
     for defect in all.iter_mut().filter(|defect| STOPS_KERNELS.contains(&defect.name.as_str())) {
         defect.is_kernel_safe = false;
