@@ -6,6 +6,7 @@
 
 use super::{
     acceptor::{AcceptedContext, ContextAcceptor, RefusedContext},
+    queue::{InitQueue, Queued},
     table::ContextTable,
 };
 use crate::{call::CallId, peer_view::ClientHost};
@@ -14,7 +15,6 @@ use stag_gss::AcceptorContext;
 use stag_protocol::rpc::{PrincipalId, UnixUser, gss::MajorStatus};
 use stag_verbs::PeerAddress;
 use std::{
-    collections::VecDeque,
     fmt, io,
     panic::{self, AssertUnwindSafe},
     sync::{
@@ -61,8 +61,11 @@ pub struct ContextCounts {
     pub accepted: u64,
     /// Requests that the acceptor refused.
     pub refused: u64,
-    /// Requests that found no place among the waiting ones; their connections were closed.
+    /// Requests that found no place among the waiting ones, or lost it to those of another host;
+    /// their connections were closed.
     pub crowded: u64,
+    /// Requests that wait now, with the one that the acceptor judges.
+    pub waiting: u64,
     /// Contexts that made room for newer ones.
     pub displaced: u64,
 }
@@ -102,8 +105,9 @@ impl GssContexts {
 
     /// The counts at this moment.
     pub fn counts(&self) -> ContextCounts {
+        let waiting = self.shared.lock_queue().waiting();
         let table = self.shared.lock_table();
-        ContextCounts { live: table.live() as u64, ..table.counts }
+        ContextCounts { live: table.live() as u64, waiting, ..table.counts }
     }
 
     /// The context of a handle, if it was issued in this run and still exists.
@@ -131,18 +135,22 @@ impl GssContexts {
     /// # Errors
     /// When there are too many, of all or of its host.
     pub(crate) fn ask(&self, request: InitRequest) -> Result<(), TooManyRequests> {
-        let ContextLimits { waiting, waiting_each_address, .. } = self.shared.limits;
-        let host = host_of(request.from);
         let mut queue = self.shared.lock_queue();
-        let of_host = queue.requests.iter().filter(|other| host_of(other.from) == host).count();
-        if queue.requests.len() >= waiting || of_host >= waiting_each_address {
-            drop(queue);
-            self.shared.lock_table().counts.crowded += 1;
-            return Err(TooManyRequests);
-        }
-        queue.requests.push_back(request);
+        let queued = queue.requests.push(host_of(request.from), request, &self.shared.limits);
+        drop(queue);
         self.shared.has_work.notify_one();
-        Ok(())
+        match queued {
+            Queued::Waits => Ok(()),
+            Queued::InPlaceOf(InitRequest { call, mailbox, .. }) => {
+                self.shared.lock_table().counts.crowded += 1;
+                mailbox.put(InitDone { call, results: InitOutcome::Crowded });
+                Ok(())
+            }
+            Queued::NoPlace => {
+                self.shared.lock_table().counts.crowded += 1;
+                Err(TooManyRequests)
+            }
+        }
     }
 }
 
@@ -237,7 +245,18 @@ pub(crate) struct InitRequest {
 #[derive(Debug)]
 pub(crate) struct InitDone {
     pub(crate) call: CallId,
-    pub(crate) results: Result<(Arc<GssContext>, Vec<u8>), RefusedContext>,
+    pub(crate) results: InitOutcome,
+}
+
+/// Outcome of a request.
+#[derive(Debug)]
+pub(crate) enum InitOutcome {
+    /// A context, and the token for its client.
+    Granted(Arc<GssContext>, Vec<u8>),
+    /// The acceptor refused it.
+    Refused(RefusedContext),
+    /// It lost its place to a request of another host.
+    Crowded,
 }
 
 /// Requests of one shard that were carried out.
@@ -267,8 +286,16 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Queue {
-    requests: VecDeque<InitRequest>,
+    requests: InitQueue,
+    /// The acceptor judges one.
+    is_judging: bool,
     is_over: bool,
+}
+
+impl Queue {
+    fn waiting(&self) -> u64 {
+        self.requests.len() as u64 + u64::from(self.is_judging)
+    }
 }
 
 impl Shared {
@@ -287,10 +314,13 @@ impl Shared {
             // What is forgotten meanwhile includes this one: its user may have changed.
             let edition = self.lock_table().edition();
             let results = match judge(&mut *acceptor, &token, from, asked_at) {
-                Ok(accepted) => Ok(self.add(accepted, from, came_at, edition)),
+                Ok(accepted) => {
+                    let (context, token) = self.add(accepted, from, came_at, edition);
+                    InitOutcome::Granted(context, token)
+                }
                 Err(refused) => {
                     self.lock_table().counts.refused += 1;
-                    Err(refused)
+                    InitOutcome::Refused(refused)
                 }
             };
             mailbox.put(InitDone { call, results });
@@ -299,11 +329,13 @@ impl Shared {
 
     fn next(&self) -> Option<InitRequest> {
         let mut queue = self.lock_queue();
+        queue.is_judging = false;
         loop {
             if queue.is_over {
                 return None;
             }
-            if let Some(request) = queue.requests.pop_front() {
+            if let Some(request) = queue.requests.pop() {
+                queue.is_judging = true;
                 return Some(request);
             }
             queue = self.has_work.wait(queue).unwrap_or_else(PoisonError::into_inner);

@@ -3,7 +3,7 @@
 use super::calls::Unserved;
 use crate::{
     app::{Answer, App, CallId, Cx},
-    gss::{ArrivedCall, InitDone, InitRequest},
+    gss::{ArrivedCall, InitDone, InitOutcome, InitRequest},
     shard::Shard,
     state::{Sender, inbound::InboundState},
 };
@@ -56,7 +56,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             let Some(entry) = self.core.responder.calls.get(call.0) else { continue };
             let (peer, xid) = (entry.peer, entry.xid);
             let message = match &results {
-                Ok((context, token)) => {
+                InitOutcome::Granted(context, token) => {
                     self.core.counters.stats.gss.contexts += 1;
                     let mic = context.acceptor.sign_window(0);
                     let handle = &context.handle;
@@ -70,11 +70,12 @@ impl<P: Provider, A: App> Shard<P, A> {
                     self.init_reply(xid, Auth::gss(&mic), &results)
                 }
                 // RFC 2203 §5.2.3.2 [2203-12]: a request is refused by its results
-                Err(refused) => {
+                InitOutcome::Refused(refused) => {
                     self.core.counters.stats.gss.refused += 1;
                     let results = InitResults::failed(refused.major, refused.minor, &refused.token);
                     self.init_reply(xid, Auth::NONE, &results)
                 }
+                InitOutcome::Crowded => None,
             };
             match message {
                 Some(message) => self.answer(call, Answer { message, item: None }),

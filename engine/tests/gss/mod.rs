@@ -1,6 +1,7 @@
 //! Calls with RPCSEC_GSS over the fabric: contexts, protection, refusals.
 
-mod client;
+pub mod client;
+mod floods;
 
 use crate::support::{AtServer, config, message, no_message, pattern, reply};
 use client::{Client, NamedAcceptor, SERVICES, denied, init, init_results};
