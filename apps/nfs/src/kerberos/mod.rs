@@ -3,9 +3,11 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `name_service.rs` | the host's name service, which may hang |
 //! | `user_map.rs` | the map file, which gives principals their users |
 //! | `users.rs` | the user of a principal: by the map, krb5.conf and the name service |
 
+mod name_service;
 mod user_map;
 mod users;
 

@@ -1,35 +1,22 @@
 //! The user of this host that a Kerberos principal acts as: by the map file, else by the local name
 //! of krb5.conf (`auth_to_local`) and this host's name service.
 
-use super::user_map::UserMap;
-use stag_nfs_store::exports::host_users::{self, NamedUser};
-use stag_protocol::rpc::{Gids, UnixUser};
+use super::{
+    name_service::{NameService, UserQuery},
+    user_map::UserMap,
+};
+use stag_nfs_store::exports::host_users;
+use stag_protocol::rpc::UnixUser;
 use std::{
-    collections::HashMap,
     fmt, io,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Instant,
 };
-
-/// Time for which an answer of the name service is used.
-const ANSWER_AGE_MAX: Duration = Duration::from_secs(600);
-/// Answers that are kept; beyond that, all are dropped.
-const ANSWERS_MAX: usize = 4_096;
-
-/// A query to a name service: the user of a name; none for an unknown one.
-pub(super) type UserQuery = dyn Fn(&str) -> io::Result<Option<NamedUser>> + Send + Sync;
 
 /// Users of principals. The acceptor asks it, and a reload changes it.
 pub struct KerberosUsers {
-    query: Box<UserQuery>,
-    state: Mutex<UsersState>,
-}
-
-#[derive(Debug, Default)]
-struct UsersState {
-    map: UserMap,
-    /// Answers of the name service by local name, with their times.
-    answers: HashMap<String, (Instant, Option<UnixUser>)>,
+    names: NameService,
+    map: Mutex<UserMap>,
 }
 
 /// The user of a principal, or the reason for which it has none.
@@ -77,70 +64,52 @@ impl KerberosUsers {
 
     /// The same with another name service.
     pub(super) fn asking(map: UserMap, query: Box<UserQuery>) -> Self {
-        Self { query, state: Mutex::new(UsersState { map, ..UsersState::default() }) }
+        Self { names: NameService::new(query), map: Mutex::new(map) }
     }
 
     /// Takes the map that `other` has, and asks the name service again. Returns true if the map
     /// differs, so that contexts may have other users than before.
     pub fn follow(&self, other: &Self) -> bool {
-        let map = other.state().map.clone();
-        let mut state = self.state();
-        state.answers.clear();
-        let has_changed = state.map != map;
-        state.map = map;
+        let new = other.map().clone();
+        self.names.forget();
+        let mut map = self.map();
+        let has_changed = *map != new;
+        *map = new;
         has_changed
     }
 
     /// The number of principals in the map.
     #[must_use]
     pub fn mapped(&self) -> usize {
-        self.state().map.len()
+        self.map().len()
     }
 
     /// The user of `principal`, which krb5.conf gives the name `local`.
     ///
     /// # Errors
-    /// The name service failed.
+    /// The name service failed, or has not answered yet.
     pub(super) fn of(
         &self,
         principal: &str,
         local: Option<&str>,
         now: Instant,
     ) -> io::Result<PrincipalUser> {
-        if let Some(user) = self.state().map.user(principal) {
+        if let Some(user) = self.map().user(principal) {
             return Ok(PrincipalUser::User(user));
         }
         if is_service(principal) {
             return Ok(PrincipalUser::Service);
         }
         let Some(local) = local else { return Ok(PrincipalUser::NoLocalName) };
-        Ok(match self.host_user(local, now)? {
+        Ok(match self.names.user(local, now)? {
             None => PrincipalUser::Unknown,
             Some(UnixUser { uid: 0, .. }) => PrincipalUser::Root,
             Some(user) => PrincipalUser::User(user),
         })
     }
 
-    /// The user of a local name, by an answer of the last ten minutes or a new one.
-    fn host_user(&self, local: &str, now: Instant) -> io::Result<Option<UnixUser>> {
-        let known = self.state().answers.get(local).copied();
-        if let Some((at, user)) = known
-            && now.saturating_duration_since(at) < ANSWER_AGE_MAX
-        {
-            return Ok(user);
-        }
-        // A reload does not wait for the name service.
-        let user = (self.query)(local)?.map(|user| unix_user(&user));
-        let mut state = self.state();
-        if state.answers.len() >= ANSWERS_MAX {
-            state.answers.clear();
-        }
-        state.answers.insert(local.to_owned(), (now, user));
-        Ok(user)
-    }
-
-    fn state(&self) -> MutexGuard<'_, UsersState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn map(&self) -> MutexGuard<'_, UserMap> {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -163,17 +132,10 @@ fn is_service(principal: &str) -> bool {
     has_slash || name.ends_with('$')
 }
 
-/// A user of this host with the first 16 of its other groups.
-fn unix_user(user: &NamedUser) -> UnixUser {
-    let others = user.groups.iter().copied().filter(|group| *group != user.gid);
-    let others: Vec<_> = others.take(Gids::MAX).collect();
-    let gids = Gids::new(&others).expect("16 at most were taken");
-    UnixUser { uid: user.uid, gid: user.gid, gids }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stag_nfs_store::exports::host_users::NamedUser;
     use std::sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -189,7 +151,6 @@ mod tests {
             match name {
                 "alice" => Ok(Some(user(1000, 100))),
                 "root" | "toor" => Ok(Some(user(0, 0))),
-                "slow" => Err(io::ErrorKind::TimedOut.into()),
                 _ => Ok(None),
             }
         };
@@ -233,31 +194,6 @@ mod tests {
         let alice = users.of("alice@A", Some("alice"), Instant::now()).unwrap().unix().unwrap();
         let expected: Vec<u32> = (90..100).chain(101..107).collect();
         assert_eq!(alice.gids.list(), expected);
-    }
-
-    #[test]
-    fn answers_are_used_for_ten_minutes_and_failures_are_not() {
-        let (users, asked) = users(UserMap::default());
-        let start = Instant::now();
-        for (local, seconds, count) in [
-            ("alice", 0, 1),
-            ("alice", 599, 1),
-            ("eve", 599, 2),
-            ("eve", 600, 2),
-            ("alice", 600, 3),
-        ] {
-            let now = start + Duration::from_secs(seconds);
-            users.of("x@A", Some(local), now).unwrap();
-            assert_eq!(asked.load(Ordering::Relaxed), count, "{local} after {seconds} s");
-        }
-        for count in 4..6 {
-            users.of("x@A", Some("slow"), start).unwrap_err();
-            assert_eq!(asked.load(Ordering::Relaxed), count);
-        }
-        for number in 0..=ANSWERS_MAX {
-            users.of("x@A", Some(&number.to_string()), start).unwrap();
-        }
-        assert!(users.state().answers.len() <= ANSWERS_MAX);
     }
 
     #[test]
