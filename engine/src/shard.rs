@@ -5,8 +5,9 @@ use crate::{
     app::{App, Cx, PeerId},
     config::{Config, INLINE_LEN},
     core::Core,
+    gss::ContextCounts,
     state::{Crowd, FabricLink, Link},
-    stats::Snapshot,
+    stats::{GssStats, Snapshot},
     tcp::Streams,
 };
 use stag_pools::{Budget, Pool};
@@ -203,6 +204,10 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// The counters.
     pub fn snapshot(&self) -> Snapshot<A::Report> {
         let mut engine = self.core.counters.snapshot();
+        if let Some(gss) = &self.core.gss {
+            let ContextCounts { live, waiting, crowded, displaced, .. } = gss.contexts.counts();
+            engine.gss = GssStats { live, waiting, crowded, displaced, ..engine.gss };
+        }
         engine.connections.live =
             self.core.peers.iter().filter(|(_, peer)| peer.is_up()).count() as u64;
         let fabric = (P::SCHEME, self.provider.counts());

@@ -70,6 +70,14 @@ pub struct GssStats {
     pub garbage: u64,
     /// Replies that could not be protected. Their connections were closed.
     pub unprotectable: u64,
+    /// Contexts of all shards that exist now. As the counts below, each shard reports the same.
+    pub live: u64,
+    /// Requests for contexts that wait now, with the one that is judged.
+    pub waiting: u64,
+    /// Requests for contexts that found no place, or lost it. Their connections were closed.
+    pub crowded: u64,
+    /// Contexts that made room for newer ones.
+    pub displaced: u64,
 }
 
 /// Connections by fabric.

@@ -153,6 +153,12 @@ impl Answers {
             "exports": self.facts.exports.all().len(),
             "connections": of("/total/engine/connections/live"),
             "waiting_calls": of("/total/app/waiting/under_way"),
+            "kerberos": {
+                "contexts": of("/total/engine/gss/live"),
+                "waiting": of("/total/engine/gss/waiting"),
+                "crowded": of("/total/engine/gss/crowded"),
+                "displaced": of("/total/engine/gss/displaced"),
+            },
             "log": trace::filter_text(),
             "shards": shards.collect::<Vec<_>>(),
         }))

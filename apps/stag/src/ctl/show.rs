@@ -63,6 +63,7 @@ fn status(value: &Value) -> String {
     ] {
         let _ = writeln!(text, "{name:<12} {}", word(value, pointer));
     }
+    text += &kerberos(value);
     let row = |(index, shard): (usize, &Value)| {
         let numbers = ["core", "node", "connections", "passes", "sleeps"];
         let numbers = numbers.map(|name| word(shard, &format!("/{name}")));
@@ -76,6 +77,19 @@ fn status(value: &Value) -> String {
     }
     let rows: Vec<_> = list(value, "/shards").enumerate().map(row).collect();
     text + &table(&["shard", " core", " node", " connections", " passes", " sleeps"], &rows)
+}
+
+/// The line of contexts, where clients have set any up.
+fn kerberos(value: &Value) -> String {
+    let counts = ["contexts", "waiting", "crowded", "displaced"].map(|count| {
+        let of = value.pointer(&format!("/kerberos/{count}")).and_then(Value::as_u64);
+        (count, of.unwrap_or(0))
+    });
+    if counts.iter().all(|(_, of)| *of == 0) {
+        return String::new();
+    }
+    let counts: Vec<_> = counts.map(|(count, of)| format!("{of} {count}")).into();
+    format!("{:<12} {}\n", "kerberos", counts.join(", "))
 }
 
 fn exports(value: &Value) -> String {
@@ -295,6 +309,23 @@ mod tests {
         ] {
             assert!(text.lines().any(|shown| shown == line), "{line} is in {text}");
         }
+    }
+
+    #[test]
+    fn the_status_counts_contexts_of_kerberos_where_there_were_any() {
+        let status = |contexts: u64, crowded: u64| {
+            let counts = json!({
+                "contexts": contexts, "waiting": 0, "crowded": crowded, "displaced": 16_384,
+            });
+            text(&Request::Status, &json!({ "kerberos": counts }))
+        };
+        let line = "kerberos     16384 contexts, 0 waiting, 7 crowded, 16384 displaced";
+        let text_of_some = status(16_384, 7);
+        assert!(text_of_some.lines().any(|shown| shown == line), "{text_of_some}");
+        assert!(widest(&text_of_some) <= WIDTH);
+        let none = json!({ "contexts": 0, "waiting": 0, "crowded": 0, "displaced": 0 });
+        let none = text(&Request::Status, &json!({ "kerberos": none }));
+        assert!(!none.contains("kerberos"), "{none}");
     }
 
     #[test]

@@ -36,6 +36,28 @@ pub const CONNECTIONS: &[Metric] = &[
         "engine.gss.refused",
         "Requests for contexts of Kerberos that were refused; the log has the reasons.",
     ),
+    Metric::gauge("stag_kerberos_contexts", "engine.gss.live", "Contexts of Kerberos that exist.")
+        .across(Across::Largest),
+    Metric::gauge(
+        "stag_kerberos_contexts_waiting",
+        "engine.gss.waiting",
+        "Requests for contexts of Kerberos that wait, with the one that is judged.",
+    )
+    .across(Across::Largest),
+    Metric::counter(
+        "stag_kerberos_contexts_crowded_total",
+        "engine.gss.crowded",
+        "Requests for contexts of Kerberos for which there was no place, of all or of their \
+         address. Their connections were closed, and clients come again.",
+    )
+    .across(Across::Largest),
+    Metric::counter(
+        "stag_kerberos_contexts_displaced_total",
+        "engine.gss.displaced",
+        "Contexts of Kerberos that made room for newer ones: unused for longest of their \
+         principal, of their address, or of all.",
+    )
+    .across(Across::Largest),
     Metric::counter(
         "stag_kerberos_calls_total",
         "engine.gss.calls",
