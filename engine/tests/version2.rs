@@ -52,7 +52,7 @@ fn two(
     out
 }
 
-fn call(xid: u32, inv_handle: u32, lists: &ChunkLists, payload: &[u8]) -> Vec<u8> {
+pub fn call(xid: u32, inv_handle: u32, lists: &ChunkLists, payload: &[u8]) -> Vec<u8> {
     two(xid, Body::Msg, (MessageType::Call, inv_handle), lists, payload)
 }
 
@@ -71,7 +71,7 @@ fn null(xid: u32) -> Vec<u8> {
     call(xid, 0, &ChunkLists::new(), &rpc(xid, NULL, &[]))
 }
 
-fn parse(message: &[u8]) -> (Header, ChunkLists, Vec<u8>) {
+pub fn parse(message: &[u8]) -> (Header, ChunkLists, Vec<u8>) {
     let mut lists = ChunkLists::new();
     let (header, at) = v2::parse::<v2::Directed>(message, &mut lists).unwrap();
     (header, lists, message[at..].to_vec())

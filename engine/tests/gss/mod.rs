@@ -2,6 +2,7 @@
 
 pub mod client;
 mod floods;
+mod reduced;
 
 use crate::support::{AtServer, config, message, no_message, pattern, reply};
 use client::{Client, NamedAcceptor, SERVICES, denied, init, init_results};
