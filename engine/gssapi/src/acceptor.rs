@@ -11,11 +11,12 @@ use crate::{
     token::{KrbError, is_request},
 };
 use stag_gss::Enctype;
+use stag_protocol::rpc::gss::InitArguments;
 use std::{ffi::OsStr, fmt, path::Path};
 
-/// Longest token that is accepted. Tickets with a PAC of Active Directory, which lists groups, are
-/// the longest ones.
-pub const TOKEN_LEN_MAX: usize = 65_536;
+/// Longest token that is accepted, which is the longest that a call carries. Tickets with a PAC of
+/// Active Directory, which lists groups, are the longest ones.
+pub const TOKEN_LEN_MAX: usize = InitArguments::TOKEN_MAX;
 /// Longest name of a principal or a local user.
 pub const NAME_LEN_MAX: usize = 1_024;
 
