@@ -1,14 +1,14 @@
 //! Arguments and results under protection: `rpc_gss_integ_data`, `rpc_gss_priv_data` and
 //! `rpc_gss_data_t` (RFC 2203 §5.3.2).
 //!
-//! Readers split a body into the octets that the mechanism covers and its checksum. Frames write a
-//! body in place: room in front, then arguments or results by the caller, then the end.
+//! Readers split a body into the octets that the mechanism covers and its checksum. Bodies are
+//! written in place by the mechanism (`stag-gss`), which knows the room around its tokens.
 
 use core::fmt;
 use core::ops::Range;
 
 use super::CHECKSUM_MAX;
-use crate::xdr::{Error, NoRoom, Reader, Writer, padded};
+use crate::xdr::{Error, Reader};
 
 /// Octets in front of arguments with integrity: length and sequence number.
 pub const INTEGRITY_FRONT: usize = 8;
@@ -100,94 +100,21 @@ impl<'a> PrivacyBody<'a> {
     }
 }
 
-/// A body with integrity that is being written.
-#[derive(Debug)]
-#[must_use = "a body is whole after `finish`"]
-pub struct IntegrityFrame {
-    at: usize,
-}
-
-impl IntegrityFrame {
-    /// Leaves room for the length, and writes the sequence number. Arguments or results follow.
-    pub fn begin(writer: &mut Writer<'_>, sequence: u32) -> Result<Self, NoRoom> {
-        let at = writer.len();
-        writer.words([0, sequence])?;
-        Ok(Self { at })
-    }
-
-    /// The octets to sign that `writer` has.
-    pub fn signed<'w>(&self, writer: &'w Writer<'_>) -> &'w [u8] {
-        writer.written().get(self.at.saturating_add(4)..).unwrap_or_default()
-    }
-
-    /// Writes the length and the checksum. `elsewhere` octets of the signed part are not in
-    /// `writer`: data that goes out from another buffer, between head and checksum.
-    pub fn finish(
-        self,
-        writer: &mut Writer<'_>,
-        elsewhere: usize,
-        checksum: &[u8],
-    ) -> Result<(), NoRoom> {
-        debug_assert!(checksum.len() <= CHECKSUM_MAX, "a checksum is as short as a verifier");
-        let signed = self.signed(writer).len().saturating_add(elsewhere);
-        debug_assert!(signed.is_multiple_of(4), "XDR has words");
-        // RFC 2203 §5.3.2.2 [2203-16]: the signed octets and the checksum are two opaque items
-        writer.patch_u32(self.at, u32::try_from(signed).map_err(|_| NoRoom)?)?;
-        writer.opaque(checksum)
-    }
-}
-
-/// A body with privacy that is being written.
-#[derive(Debug)]
-#[must_use = "a body is whole after `finish`"]
-pub struct PrivacyFrame {
-    at: usize,
-}
-
-impl PrivacyFrame {
-    /// Leaves room for the length and for the `front` octets of a token that come before its
-    /// plaintext, and writes the sequence number. Arguments or results follow.
-    pub fn begin(writer: &mut Writer<'_>, front: usize, sequence: u32) -> Result<Self, NoRoom> {
-        debug_assert!(front.is_multiple_of(4), "the sequence number is a word");
-        let at = writer.len();
-        if writer.room() < PRIVACY_FRONT.saturating_add(front).saturating_add(4) {
-            return Err(NoRoom);
-        }
-        writer.u32(0)?;
-        writer.advance(front)?;
-        writer.u32(sequence)?;
-        Ok(Self { at })
-    }
-
-    /// Writes the length, and leaves room for the `back` octets of the token that follow its
-    /// plaintext. Returns where the token is among the written octets, for sealing in place.
-    pub fn finish(self, writer: &mut Writer<'_>, back: usize) -> Result<Range<usize>, NoRoom> {
-        let start = self.at.saturating_add(PRIVACY_FRONT);
-        let end = writer.len().checked_add(back).ok_or(NoRoom)?;
-        let len = end.checked_sub(start).ok_or(NoRoom)?;
-        if padded(back) > writer.room() {
-            return Err(NoRoom);
-        }
-        writer.advance(back)?;
-        // RFC 2203 §5.3.2.3 [2203-17]: a private body is one opaque token
-        writer.patch_u32(self.at, u32::try_from(len).map_err(|_| NoRoom)?)?;
-        Ok(start..end)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::xdr::padded;
     use std::vec::Vec;
 
     fn integrity(arguments: &[u8], checksum: &[u8]) -> Vec<u8> {
-        let mut out = std::vec![0xee; 1024];
-        let mut writer = Writer::new(&mut out);
-        let frame = IntegrityFrame::begin(&mut writer, 7).unwrap();
-        writer.fixed(arguments).unwrap();
-        assert_eq!(frame.signed(&writer)[..4], [0, 0, 0, 7]);
-        frame.finish(&mut writer, 0, checksum).unwrap();
-        writer.written().to_vec()
+        let signed = [&7_u32.to_be_bytes()[..], arguments].concat();
+        [signed, checksum.to_vec()].iter().flat_map(|octets| opaque(octets)).collect()
+    }
+
+    fn opaque(octets: &[u8]) -> Vec<u8> {
+        let mut wire = [&(octets.len() as u32).to_be_bytes()[..], octets].concat();
+        wire.resize(padded(wire.len()), 0);
+        wire
     }
 
     #[test]
@@ -230,48 +157,15 @@ mod tests {
     }
 
     #[test]
-    fn data_in_another_buffer_counts() {
-        let mut out = [0; 64];
-        let mut writer = Writer::new(&mut out);
-        let frame = IntegrityFrame::begin(&mut writer, 1).unwrap();
-        frame.finish(&mut writer, 4096, &[]).unwrap();
-        assert_eq!(writer.written(), [0, 0, 16, 4, 0, 0, 0, 1, 0, 0, 0, 0]);
-    }
-
-    #[test]
-    fn a_body_with_privacy_leaves_room_around_its_plaintext() {
-        let mut out = [0xee; 64];
-        let mut writer = Writer::new(&mut out);
-        let frame = PrivacyFrame::begin(&mut writer, 8, 9).unwrap();
-        writer.fixed(b"data").unwrap();
-        let token = frame.finish(&mut writer, 7).unwrap();
-        assert_eq!(token, 4..4 + 8 + 8 + 7);
-        let wire = writer.written();
-        assert_eq!(wire[..4], [0, 0, 0, 23]);
-        assert_eq!(wire[12..20], *b"\0\0\0\x09data");
+    fn a_body_with_privacy_has_these_octets() {
+        let wire = opaque(b"a token of 23 octets...");
         assert_eq!(wire.len(), 28, "padded");
-        assert_eq!(PrivacyBody::parse(Reader::new(wire)).unwrap().token.len(), 23);
-        assert_eq!(PrivacyBody::range(wire), Ok(token));
+        assert_eq!(PrivacyBody::parse(Reader::new(&wire)).unwrap().token.len(), 23);
+        assert_eq!(PrivacyBody::range(&wire), Ok(4..27));
         for cut in 0..wire.len() {
             assert!(PrivacyBody::range(&wire[..cut]).is_err(), "cut at {cut}");
         }
-        let longer = [wire, &[0]].concat();
+        let longer = [&wire[..], &[0]].concat();
         assert_eq!(PrivacyBody::range(&longer), Err(GssBodyFault::Xdr(Error::Trailing)));
-    }
-
-    #[test]
-    fn too_little_room_is_an_error_and_not_a_panic() {
-        for room in 0..28 {
-            let mut out = [0; 28];
-            let mut writer = Writer::new(&mut out[..room]);
-            let done = PrivacyFrame::begin(&mut writer, 8, 9).and_then(|frame| {
-                writer.fixed(b"data").and_then(|()| frame.finish(&mut writer, 7))
-            });
-            assert_eq!(done, Err(NoRoom), "{room}");
-            let mut writer = Writer::new(&mut out[..room.min(15)]);
-            let done = IntegrityFrame::begin(&mut writer, 9)
-                .and_then(|frame| frame.finish(&mut writer, 0, &[1; 4]));
-            assert_eq!(done, Err(NoRoom), "{room}");
-        }
     }
 }

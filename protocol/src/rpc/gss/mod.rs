@@ -10,8 +10,7 @@ mod credential;
 mod init;
 
 pub use body::{
-    GssBodyFault, INTEGRITY_FRONT, IntegrityBody, IntegrityFrame, PRIVACY_FRONT, PrivacyBody,
-    PrivacyFrame, split_sequence,
+    GssBodyFault, INTEGRITY_FRONT, IntegrityBody, PRIVACY_FRONT, PrivacyBody, split_sequence,
 };
 pub use credential::{
     CredentialFault, GssCredential, GssData, GssProcedure, GssService, signed_credential,

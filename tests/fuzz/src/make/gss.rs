@@ -2,8 +2,8 @@
 
 use stag_protocol::{
     rpc::gss::{
-        CREDENTIAL_MAX, GssCredential, GssData, GssService, InitArguments, InitResults,
-        IntegrityFrame, MAXSEQ, MajorStatus, PrivacyFrame,
+        CREDENTIAL_MAX, GssCredential, GssData, GssService, InitArguments, InitResults, MAXSEQ,
+        MajorStatus,
     },
     xdr::Codec,
 };
@@ -49,15 +49,13 @@ pub fn gss_body(random: &mut FuzzRandom) -> Vec<u8> {
     let (len, checksum_len) = (4 * random.below(50), random.below(48));
     let (arguments, checksum) = (random.octets(len), random.octets(checksum_len));
     let (sequence, service) = (random.word(), random.below(2) as u32);
+    let inner = [&sequence.to_be_bytes()[..], &arguments].concat();
     let octets = written(|writer| {
         if service == 0 {
-            let frame = IntegrityFrame::begin(writer, sequence)?;
-            writer.fixed(&arguments)?;
-            frame.finish(writer, 0, &checksum)
+            writer.opaque(&inner)?;
+            writer.opaque(&checksum)
         } else {
-            let frame = PrivacyFrame::begin(writer, 0, sequence)?;
-            writer.fixed(&arguments)?;
-            frame.finish(writer, checksum_len).map(drop)
+            writer.opaque(&[inner, checksum].concat())
         }
     });
     [&service.to_be_bytes()[..], &sequence.to_be_bytes(), &octets].concat()
