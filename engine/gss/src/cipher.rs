@@ -56,6 +56,7 @@ impl EncryptKey {
     pub(crate) fn tail(&self, mut last: Block, tail: &mut [u8]) {
         let Some((first, end)) = tail.split_first_chunk_mut::<BLOCK>() else { return };
         self.blocks(&mut last, first);
+        // RFC 3962 §5 [3962-1]: the last two blocks change places, whole ones, too
         let stolen = *first;
         let mut block = Block::default();
         copy(&mut block, end);

@@ -78,6 +78,7 @@ fn derive_sha2(enctype: Enctype, key: &[u8], label: [u8; 5], len: usize) -> KeyO
 
 /// DK of RFC 3961 §5.1: the folded label, encrypted again and again.
 fn derive_cbc(key: &[u8], label: &[u8]) -> KeyOctets {
+    // RFC 3962 §6 [3962-4]: keys come from the folded usage
     let mut block = Block::from(fold::<16>(label));
     let mut octets = KeyOctets::default();
     for part in octets.chunks_exact_mut(block.len()) {

@@ -52,7 +52,7 @@ impl Enctype {
     /// Octets of a truncated HMAC.
     pub const fn checksum_len(self) -> usize {
         match self {
-            // RFC 3962 §6: 96 bits
+            // RFC 3962 §6 [3962-2]: 96 bits
             Self::Aes128Sha1 | Self::Aes256Sha1 => 12,
             // RFC 8009 §5 [8009-4]: 128 and 192 bits of the HMAC are kept
             Self::Aes128Sha256 => 16,

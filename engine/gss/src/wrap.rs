@@ -127,7 +127,7 @@ impl Sealing {
         let tail = sealed.get_mut(progress.at..).ok_or(WrongBuffer)?;
         let mut mac = progress.mac.clone();
         if !signs_ciphertext {
-            // RFC 3962 §6: the HMAC covers the plaintext
+            // RFC 3962 §6 [3962-3]: the HMAC covers the plaintext
             mac.update(tail);
         }
         keys.encrypt.tail(progress.last, tail);

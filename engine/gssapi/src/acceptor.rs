@@ -133,6 +133,7 @@ impl GssAcceptor {
         // RFC 8881 §2.2.1.1.1.2.1 [8881-364]: Kerberos V5 is the mechanism
         check(token)?;
         let mut context = GssContext::none(self.library);
+        // RFC 4121 §3 [4121-13]: the library makes the context of AP-REQ and AP-REP
         let (step, source) = context.accept(&self.credential, token);
         if step.status.is_error() {
             let failure = self.explained(failure(self.library, "", step.status));

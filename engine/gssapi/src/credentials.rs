@@ -27,6 +27,7 @@ pub enum ServiceName<'a> {
 impl ServiceName<'_> {
     pub(crate) fn import(self, library: &'static GssLibrary) -> Result<GssName, GssFailure> {
         let (text, form) = match self {
+            // RFC 8881 §2.2.1.1.1.3 [8881-394]: a server is a service of a host
             Self::HostBased(text) => (text, NameForm::Service),
             Self::Principal(text) => (text, NameForm::Principal),
         };

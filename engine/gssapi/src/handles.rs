@@ -405,6 +405,7 @@ impl LucidContext {
             return Err(NoKeys::Structure);
         }
         let is_acceptor_subkey = lucid.has_acceptor_subkey != 0;
+        // RFC 4121 §2 [4121-14]: the acceptor's subkey if there is one
         let key = if is_acceptor_subkey { &lucid.acceptor_subkey } else { &lucid.context_key };
         let key = copy(key).ok_or(NoKeys::Enctype(key.enctype))?;
         Ok(ContextSecret { key, is_acceptor_subkey, end_time: lucid.end_time.into() })

@@ -35,7 +35,7 @@ impl From<AuthStatus> for Unserved {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Handles a call with RPCSEC_GSS.
+    /// Handles a call with RPCSEC_GSS, over RDMA and over TCP ([exp-46]).
     #[inline(never)]
     pub(crate) fn hand_over_protected(
         &mut self,

@@ -86,7 +86,9 @@ impl Core {
         };
         let room = acceptor.keys().room(service);
         let items = match service {
+            // RFC 8166 §8.2.2.3 [8166-79]: a reply under protection travels whole
             GssService::Privacy => answer.item.take(),
+            // RFC 8166 §8.2.2.2 [8166-78]: authentication leaves items where they are
             GssService::None | GssService::Integrity => None,
         };
         let moved = Widened { verifier: padded(mic.len()), room, items: items.as_ref() };
