@@ -5,7 +5,8 @@
 //! |---|---|
 //! | `config.rs`, `register.rs` | the exports, and their ids, which are never reused |
 //! | `client_rules.rs`, `host_groups` | admitted clients with their rights; groups of users |
-//! | `host_users.rs` | users of this host by their names |
+//! | `host_book.rs` | cached answers of this host's name service, which a thread of its own asks |
+//! | `host_users.rs` | users and groups of this host by names and numbers |
 //! | `security.rs` | security flavors that an export accepts |
 //! | `handle.rs` | file handles, with a tag that only this server can make |
 //! | `index` | names of files, by which a handle leads to a path after a restart |
@@ -19,6 +20,7 @@ pub mod config;
 pub(crate) mod faults;
 pub(crate) mod file_system_limits;
 pub mod handle;
+pub mod host_book;
 pub(crate) mod host_groups;
 pub mod host_users;
 pub mod index;

@@ -9,7 +9,7 @@ use stag_nfs_os::{User, user};
 
 use crate::{
     GroupSource, User as CallerUser,
-    exports::host_groups::{GroupBook, SeenGroups},
+    exports::host_groups::{GroupBook, SeenGroups, book_of_host},
     start_error::StartError,
 };
 
@@ -175,7 +175,7 @@ impl Policy {
         let book = match callers.groups {
             GroupSource::Client => None,
             GroupSource::Host => {
-                let started = GroupBook::of_host();
+                let started = book_of_host();
                 let started = started.map_err(|error| {
                     StartError(format!("no thread to ask for the groups of users: {error}"))
                 });

@@ -1,8 +1,15 @@
-use std::sync::atomic::AtomicBool;
-
 use super::*;
+use crate::exports::host_book::{ASKED_MAX, KNOWN_MAX};
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc::{RecvTimeoutError, sync_channel},
+    },
+    thread,
+};
 
-/// Rounds that end by [`GroupBook::forget`] or never.
+/// Rounds that end by [`HostBook::forget`] or never.
 const LONG: Duration = Duration::from_secs(3_600);
 
 fn numbers(groups: Option<HostGroups>) -> Option<Vec<u32>> {
@@ -25,7 +32,7 @@ fn book(
     ask: impl Fn(u32) -> io::Result<Option<Vec<u32>>> + Send + 'static,
     round: Duration,
 ) -> Arc<GroupBook> {
-    Arc::new(GroupBook::asking(Box::new(ask), round).unwrap())
+    Arc::new(book_asking(Box::new(ask), round).unwrap())
 }
 
 #[test]
@@ -76,9 +83,9 @@ fn what_was_forgotten_is_asked_again_and_an_old_answer_lasts_one_round_more() {
     // The next round, in which the name service fails: the old answer is used, once more only.
     is_failing.store(true, Ordering::SeqCst);
     let mut hasty = SeenGroups::new(&book, false);
-    book.known.round.fetch_add(1, Ordering::SeqCst);
+    book.next_round();
     assert_eq!(answer_of(&mut hasty, 9), Some(vec![2]));
-    book.known.round.fetch_add(1, Ordering::SeqCst);
+    book.next_round();
     assert_eq!(hasty.of(9), None);
     // A user never answered for is queried again once the service is back.
     is_failing.store(false, Ordering::SeqCst);
@@ -109,8 +116,8 @@ fn users_that_callers_invent_fill_no_memory_and_push_nobody_out() {
         let _ = seen.of(uid);
         assert!(seen.seen.len() <= SEEN_MAX);
     }
-    assert!(book.known.users().len() <= KNOWN_MAX + ASKED_MAX);
-    assert!(seen.seen.contains_key(&USER) && book.known.users().contains_key(&USER));
+    assert!(book.len() <= KNOWN_MAX + ASKED_MAX);
+    assert!(seen.seen.contains_key(&USER) && book.has(&USER));
     assert_eq!(numbers(seen.of(USER).unwrap()), Some(vec![7]));
 }
 

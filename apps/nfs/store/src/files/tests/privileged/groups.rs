@@ -1,7 +1,7 @@
 //! Tests of groups from the host's name service.
 
 use super::*;
-use crate::exports::host_groups::{GroupBook, SeenGroups};
+use crate::exports::host_groups::{SeenGroups, book_asking};
 use std::{
     io,
     sync::Mutex,
@@ -18,7 +18,7 @@ fn asking(
     let mut lab = lab(|_| {})?;
     lab.give("file", ALICE, READERS, 0o640);
     let file = lab.by(user(ALICE), |lab| lab.find("file"));
-    let book = GroupBook::asking(Box::new(ask), Duration::from_secs(3_600)).unwrap();
+    let book = book_asking(Box::new(ask), Duration::from_secs(3_600)).unwrap();
     lab.files.groups = Some(SeenGroups::new(&Arc::new(book), false));
     Some((lab, file))
 }
