@@ -11,6 +11,7 @@ mod data_counts;
 pub mod gateway;
 pub mod kerberos;
 mod mount;
+pub mod owner_names;
 mod pending;
 pub mod records;
 mod reply;

@@ -1,6 +1,8 @@
 //! Version 4 at the gateway: NULL and COMPOUND (RFC 8881 §16), and the waits that compounds ask
 //! for.
 
+use std::sync::Arc;
+
 use stag_engine::{Answer, Call, Cx, Pulled};
 use stag_protocol::{
     nfs::v3::{self, Procedure},
@@ -10,6 +12,7 @@ use stag_protocol::{
 
 use super::{CallTarget, Gateway, NoMessage, inline_reply::write_header, start_call::Started};
 use crate::{
+    owner_names::OwnerNames,
     pending::{
         call::{CallMemories, PendingCall},
         deferred_reads::{Deferred, DeferredRead},
@@ -31,6 +34,15 @@ impl<S: Store> Gateway<S> {
     pub fn with_nfs4(mut self, config: Nfs4Config) -> Self {
         self.nfs4 = Some(Box::new(Nfs4::new(config, &self.store)));
         self.serves_4 = true;
+        self
+    }
+
+    /// Uses names of owners in version 4, which must be served already.
+    #[must_use]
+    pub fn with_owner_names(mut self, names: Arc<OwnerNames>) -> Self {
+        if let Some(nfs4) = &mut self.nfs4 {
+            nfs4.name_owners(names);
+        }
         self
     }
 
@@ -277,6 +289,7 @@ impl<S: Store> Gateway<S> {
     fn resume_recalls(&mut self, cx: &mut Cx<'_>) {
         let Some(nfs4) = self.nfs4.as_mut().filter(|nfs4| nfs4.awaits_recalls()) else { return };
         let has_returned = nfs4.take_return();
+        nfs4.plan_names_look(cx.now());
         for id in CompoundId::all() {
             let due = self.nfs4.as_ref();
             if due.is_some_and(|nfs4| nfs4.is_recall_due(id, cx.now(), has_returned)) {

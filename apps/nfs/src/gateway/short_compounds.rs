@@ -33,10 +33,42 @@ impl<S: Store> Gateway<S> {
         if self.store.has_security() && self.refuses(&head, call) {
             return None;
         }
-        match head.is_stat(rest.clone()) {
-            true => self.compound_stat(cx, source, call, &head),
-            false => self.compound_shaped(cx, source, call, &ShortCompound::parse(head, rest)?),
+        let security = security(&call.header.credential);
+        let is_named = self.nfs4.as_ref().is_some_and(|nfs4| nfs4.names_owners(security));
+        if !is_named && head.is_stat(rest.clone()) {
+            return self.compound_stat(cx, source, call, &head);
         }
+        let short = ShortCompound::parse(head, rest)?;
+        match short.named().filter(|_| is_named) {
+            Some(named) => self.compound_named(cx, source, call, &named),
+            None => self.compound_shaped(cx, source, call, &short),
+        }
+    }
+
+    /// Answers a compound that asks for names of owners: it is carried out before its slot is
+    /// begun, because the interpreter has to wait for a name that is not known yet.
+    #[inline(never)]
+    fn compound_named(
+        &mut self,
+        cx: &mut Cx<'_>,
+        source: CallSource,
+        call: &Call<'_>,
+        short: &ShortCompound<'_>,
+    ) -> Option<Result<Answer, NoMessage>> {
+        if short.has_message() || short.waits(&self.store) {
+            return None;
+        }
+        let outcome = match self.arrival.is_some() {
+            true => self.perform_beside_home(cx, source, call, short)?,
+            false => self.perform(cx, source, call, short).0,
+        };
+        let nfs4 = self.nfs4.as_mut()?;
+        if !nfs4.knows_owners(short, &outcome) {
+            return None;
+        }
+        let (head, reply_max, now) = (short.head(), short.reply_len_max(), cx.now());
+        let sequence = nfs4.begin_short(&self.store, head, reply_max, call, now)?;
+        self.answer_shaped(cx, call, short, &sequence, &outcome)
     }
 
     /// Returns true if the object of a compound refuses its security flavor, which the interpreter

@@ -31,6 +31,7 @@ mod v3_conflicts;
 
 use std::{
     collections::{HashMap, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 
@@ -60,7 +61,10 @@ pub(crate) use shards::channel::{ArrivalEnd, AwaitedVerdict};
 pub(crate) use shards::messages::{ForwardedCompound, FromHome, ToHome};
 pub(crate) use v3_conflicts::ConflictQuery;
 
-use crate::requester::ShardPeer;
+use crate::{
+    owner_names::{OwnerNames, ShardNames},
+    requester::ShardPeer,
+};
 use callbacks::Callbacks;
 use context::{
     changes_in_flight::ChangesInFlight, counters::Tally, pseudo_fs::PseudoTree,
@@ -186,6 +190,10 @@ pub(crate) struct Nfs4 {
     next_local_look: Time,
     /// The link to shards that forward to this one, if there are any.
     link: Option<Box<HomeEnd>>,
+    /// Names of owners, if it has a domain for them.
+    owner_names: Option<Box<ShardNames>>,
+    /// Time of the next look for names that compounds wait for.
+    next_names_look: Time,
     /// Delegations to revoke when their clients are unsettled.
     revocations: Vec<StateKey>,
     /// On a shard that is not the home: the sessions that it has borrowed.
@@ -228,6 +236,8 @@ impl Nfs4 {
             next_look: Time(0),
             next_local_look: Time(0),
             link: None,
+            owner_names: None,
+            next_names_look: Time(0),
             revocations: Vec::new(),
             borrowed: None,
         }
@@ -248,6 +258,11 @@ impl Nfs4 {
         self.edition = store.edition();
         self.pseudo = PseudoTree::new(store.exports(), self.config.started, self.edition);
         self.renew_delegated(store);
+    }
+
+    /// Names owners by this.
+    pub(crate) fn name_owners(&mut self, names: Arc<OwnerNames>) {
+        self.owner_names = Some(Box::new(ShardNames::new(names)));
     }
 
     /// Starts with records of clients.

@@ -4,8 +4,8 @@ use stag_protocol::{
     nfs::{
         v3::{FileHandle, FileKind, FsInfo, FsStat, PathConf, Time},
         v4::{
-            Attribute, Bitmap, ChangeInfo, Decimal, FileKind4, Fsid, OpenArguments,
-            STAT_ATTRIBUTES, Status4, Time4, emit_attributes, share,
+            Attribute, Bitmap, ChangeInfo, FileKind4, Fsid, OpenArguments, STAT_ATTRIBUTES,
+            Status4, Time4, emit_attributes, share,
         },
     },
     xdr::{Codec as _, NoRoom, Writer},
@@ -17,6 +17,7 @@ use super::{
     Nfs4,
     context::{CompoundContext, OpResult, filehandle::Node},
 };
+use crate::owner_names::{OwnerForm, OwnerKind};
 use stag_nfs_store::{
     FileAttributes, FileTime, ObjectChange, Store, StoreLimits, TRANSFER_MAX, emit_stat,
 };
@@ -241,6 +242,7 @@ pub(super) struct AttributeSource<'a> {
     pub(super) node: &'a Node,
     pub(super) object: &'a ObjectFacts,
     pub(super) system: &'a FileSystemFacts,
+    pub(super) owners: OwnerForm<'a>,
     pub(super) lease: u32,
 }
 
@@ -275,7 +277,7 @@ impl AttributeSource<'_> {
 
     /// Writes each attribute in `asked` that has a value (RFC 8881 §5.5).
     pub(super) fn emit(&self, asked: &Bitmap, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
-        if *asked == STAT_ATTRIBUTES {
+        if *asked == STAT_ATTRIBUTES && matches!(self.owners, OwnerForm::Numbers) {
             let ObjectFacts { attributes, mounted_on } = self.object;
             return emit_stat(attributes, mounted_on.unwrap_or(attributes.fileid), writer);
         }
@@ -307,8 +309,8 @@ impl AttributeSource<'_> {
             A::Fileid => writer.u64(object.fileid),
             A::Mode => writer.u32(object.mode),
             A::NumLinks => writer.u32(object.nlink),
-            A::Owner => Decimal::of(object.uid).emit(writer),
-            A::OwnerGroup => Decimal::of(object.gid).emit(writer),
+            A::Owner => self.owners.emit(OwnerKind::User, object.uid, writer),
+            A::OwnerGroup => self.owners.emit(OwnerKind::Group, object.gid, writer),
             A::RawDev => writer.words([object.device.major, object.device.minor]),
             A::SpaceUsed => writer.u64(object.used),
             A::TimeAccess => Time4::from(object.atime).emit(writer),
@@ -389,8 +391,13 @@ mod tests {
                 time_delta_ns: 1,
                 change_grows: false,
             });
-            let source =
-                AttributeSource { node: &Node::ROOT, object: &object, system: &system, lease: 90 };
+            let source = AttributeSource {
+                node: &Node::ROOT,
+                object: &object,
+                system: &system,
+                owners: OwnerForm::Numbers,
+                lease: 90,
+            };
             let mut expected = SUPPORTED;
             expected.remove(Attribute::TimeAccessSet as u32);
             expected.remove(Attribute::TimeModifySet as u32);

@@ -1,12 +1,16 @@
 //! Attributes that SETATTR, CREATE and OPEN set (RFC 8881 §5.8.2, §18.30).
 
 use stag_protocol::nfs::v4::{
-    Attribute, AttributeValues, Bitmap, Decimal, ModeUmask, RawAttributes, SetTime4, Status4,
-    Time4, check_settable,
+    Attribute, AttributeValues, Bitmap, ModeUmask, RawAttributes, SetTime4, Status4, Time4,
+    check_settable,
 };
 
 use super::SUPPORTED;
-use stag_nfs_store::{FileTime, NewAttributes, NewTime};
+use crate::{
+    owner_names::OwnerKind,
+    v4::context::{CompoundContext, OpResult},
+};
+use stag_nfs_store::{FileTime, NewAttributes, NewTime, Store};
 
 /// Attributes to set, with their bitmap.
 #[derive(Clone, Copy, Debug, Default)]
@@ -16,27 +20,30 @@ pub(in crate::v4) struct ToSet {
 }
 
 impl ToSet {
-    /// Takes attributes from the wire.
+    /// Takes attributes from the wire, all but the owners. They are in the values that it returns,
+    /// too (`context::owner_names`).
     ///
     /// # Errors
     /// NFS4ERR_ATTRNOTSUPP, NFS4ERR_INVAL for a read-only attribute or one without meaning,
-    /// NFS4ERR_BADXDR, NFS4ERR_BADOWNER.
-    pub(in crate::v4) fn of(raw: &RawAttributes<'_>) -> Result<Self, Status4> {
+    /// NFS4ERR_BADXDR.
+    pub(in crate::v4) fn of<'a>(
+        raw: &RawAttributes<'a>,
+    ) -> Result<(Self, AttributeValues<'a>), Status4> {
         check_settable(&raw.mask, &SUPPORTED)?;
         let values = raw.values().map_err(|fault| fault.status())?;
-        Ok(Self { attributes: attributes(&values)?, mask: raw.mask })
+        Ok((Self { attributes: attributes(&values)?, mask: raw.mask }, values))
     }
 
-    /// As [`of`](Self::of), for an object that exists.
+    /// Checks the attributes for an object that exists.
     ///
     /// # Errors
-    /// NFS4ERR_INVAL also for a umask.
-    pub(in crate::v4) fn of_existing(raw: &RawAttributes<'_>) -> Result<Self, Status4> {
+    /// NFS4ERR_INVAL for a umask.
+    pub(in crate::v4) fn check_existing(raw: &RawAttributes<'_>) -> Result<(), Status4> {
         // RFC 8275 §4: mode_umask applies only to operations that create an object
-        if raw.mask.contains(Attribute::ModeUmask as u32) {
-            return Err(Status4::Inval);
+        match raw.mask.contains(Attribute::ModeUmask as u32) {
+            true => Err(Status4::Inval),
+            false => Ok(()),
         }
-        Self::of(raw)
     }
 }
 
@@ -62,21 +69,12 @@ fn attributes(values: &AttributeValues<'_>) -> Result<NewAttributes, Status4> {
     Ok(NewAttributes {
         mode,
         umask,
-        uid: values.owner.map(|owner| owner_number(owner.0)).transpose()?,
-        gid: values.owner_group.map(|group| owner_number(group.0)).transpose()?,
+        uid: None,
+        gid: None,
         size: values.size,
         atime: set_time(values.time_access_set.as_ref())?,
         mtime: set_time(values.time_modify_set.as_ref())?,
     })
-}
-
-/// The number of a user or a group.
-///
-/// # Errors
-/// NFS4ERR_BADOWNER for a name: this server maps no names.
-fn owner_number(text: &[u8]) -> Result<u32, Status4> {
-    // RFC 8881 §5.9 [8881-327]: names of owners are not known, only numbers
-    Decimal::parse(text).ok_or(Status4::BadOwner)
 }
 
 fn set_time(wanted: Option<&SetTime4>) -> Result<NewTime, Status4> {
@@ -90,4 +88,34 @@ fn set_time(wanted: Option<&SetTime4>) -> Result<NewTime, Status4> {
             NewTime::Client(FileTime { seconds: *seconds, nanos: *nanoseconds })
         }
     })
+}
+
+impl<S: Store> CompoundContext<'_, '_, S> {
+    /// The numbers of the owners that an operation sets, as far as it does.
+    ///
+    /// # Errors
+    /// NFS4ERR_BADOWNER for an owner that is not accepted.
+    fn owners_to_set(&mut self, values: &AttributeValues<'_>) -> OpResult<[Option<u32>; 2]> {
+        let both = [(OwnerKind::User, &values.owner), (OwnerKind::Group, &values.owner_group)];
+        let mut numbers = [None; 2];
+        for ((kind, text), number) in both.into_iter().zip(&mut numbers) {
+            if let Some(text) = text {
+                // RFC 8881 §5.9 [8881-327]: what has no translation is never another user
+                let found = self.owner_number(kind, text.0)?;
+                *number = Some(found.ok_or(Status4::BadOwner)?);
+            }
+        }
+        Ok(numbers)
+    }
+
+    /// Takes attributes to set from the wire.
+    ///
+    /// # Errors
+    /// As [`ToSet::of`]; NFS4ERR_BADOWNER, and as [`owner_number`](Self::owner_number).
+    pub(in crate::v4) fn settable(&mut self, raw: &RawAttributes<'_>) -> OpResult<ToSet> {
+        let (mut set, values) = ToSet::of(raw)?;
+        let [uid, gid] = self.owners_to_set(&values)?;
+        (set.attributes.uid, set.attributes.gid) = (uid, gid);
+        Ok(set)
+    }
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`filehandle`], [`pseudo_fs`] | objects of filehandles; the directories that lead to exports |
 //! | [`flavors`] | security flavors that objects accept |
+//! | [`owner_names`] | names of owners, and waiting for them |
 //! | [`position`] | positions at which operations may appear |
 //! | [`association`] | connections that may use a client's sessions and record |
 //! | [`store_calls`], [`state_calls`] | calls of operations to the store, and to the state tables |
@@ -19,6 +20,7 @@ pub(in crate::v4) mod changes_in_flight;
 pub(in crate::v4) mod counters;
 pub(in crate::v4) mod filehandle;
 pub(in crate::v4) mod flavors;
+pub(in crate::v4) mod owner_names;
 pub(in crate::v4) mod position;
 pub(in crate::v4) mod pseudo_fs;
 pub(in crate::v4) mod replay_log;

@@ -21,6 +21,7 @@ use stag_protocol::nfs::v3::FileHandle;
 use super::{
     OpExit,
     changes_in_flight::OwnChanges,
+    owner_names::AwaitedNames,
     saved_arguments::SavedArguments,
     shard_context::{HomeCall, OpenedFile},
 };
@@ -105,6 +106,8 @@ pub(in crate::v4) struct ReplayLog {
     pub(in crate::v4) asked: Option<HolderCall>,
     /// Time up to which the operation waits for other shards to know of its file, once it does.
     pub(in crate::v4) announced_until: Option<Time>,
+    /// Names of owners that the operation waits for.
+    pub(in crate::v4) names: AwaitedNames,
     /// Time up to which the operation waits for the record of its client, once it does.
     pub(in crate::v4) recorded_until: Option<Time>,
     event: Option<WaitFor>,
@@ -129,6 +132,7 @@ impl ReplayLog {
         (self.sees_delegations, self.exports_edition, self.brought) = (None, None, None);
         (self.last_end, self.asked, self.announced_until) = (None, None, None);
         self.recorded_until = None;
+        self.names = AwaitedNames::default();
         debug_assert!(self.event.is_none(), "an operation that waits is not over");
         debug_assert!(self.pinned.is_none(), "an OPEN takes its pin");
     }
@@ -155,6 +159,7 @@ impl ReplayLog {
     /// The operation runs again, from its first line.
     pub(in crate::v4) fn restart(&mut self) {
         (self.told, self.checked) = (0, 0);
+        self.names.restart();
         debug_assert!(self.event.is_none(), "what it waited for is there");
     }
 

@@ -264,6 +264,12 @@ impl<S: Store> CompoundContext<'_, '_, S> {
 
     /// Returns true if the compound can be suspended: its arguments are kept then.
     pub(in crate::v4) fn can_wait(&mut self) -> bool {
+        self.compound.replay_log.may_wait() && self.has_place_to_wait()
+    }
+
+    /// The same for an operation that asks nothing more, or has asked nothing yet: answers that its
+    /// replay log lacks are asked for again.
+    pub(in crate::v4) fn has_place_to_wait(&mut self) -> bool {
         let Some(slot) = self.compound.slot else { return false };
         let (client, from) = (slot.client, self.compound.source.from);
         let has_effect =
@@ -272,7 +278,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
             true => self.nfs4.suspended.has_reserve(),
             false => self.nfs4.suspended.has_room(client, from),
         };
-        if !self.compound.replay_log.may_wait() || !has_room {
+        if !has_room {
             return false;
         }
         if self.compound.replay_log.kept.is_none() {

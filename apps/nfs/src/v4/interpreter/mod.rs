@@ -32,6 +32,7 @@ use super::{
     context::{
         CompoundContext, Filehandles, OpExit, OpResult, WaitMeans,
         filehandle::Node,
+        owner_names::AwaitedNames,
         position::Step,
         replay_log::{ReplayLog, WaitFor},
         shard_context::{Placement, ShardContext, is_apart},
@@ -295,8 +296,9 @@ impl<S: Store> CompoundContext<'_, '_, S> {
             }
             self.has_changed = false;
             self.end_changes();
-            if S::MAY_WAIT {
-                self.compound.replay_log.clear();
+            match S::MAY_WAIT {
+                true => self.compound.replay_log.clear(),
+                false => self.compound.replay_log.names = AwaitedNames::default(),
             }
             if self.compound.progress.count == self.compound.progress.until {
                 break;

@@ -317,9 +317,12 @@ impl Nfs4 {
         self.suspended.get(id).map(|compound| compound.state.source.turn_holder())
     }
 
-    /// The time up to which the first of them waits for delegations.
+    /// The time at which the first of them has to be looked at, because its wait for delegations or
+    /// names is over, or names may have arrived.
     pub(crate) fn recalls_until(&self) -> Option<Time> {
-        self.suspended.recalls_until()
+        let until = self.suspended.recalls_until()?;
+        let awaits_names = self.suspended.find(|it| it.state.replay_log.names.ticket().is_some());
+        Some(if awaits_names.is_some() { until.min(self.next_names_look) } else { until })
     }
 
     /// Returns true once after a delegation was returned.
@@ -329,7 +332,18 @@ impl Nfs4 {
 
     /// See [`SuspendedCompounds::is_recall_due`].
     pub(crate) fn is_recall_due(&self, id: CompoundId, now: Time, has_returned: bool) -> bool {
-        self.suspended.is_recall_due(id, now, has_returned)
+        // One that waits for names does not wait for delegations.
+        match self.have_names_arrived(id) {
+            Some(have_arrived) => have_arrived || self.suspended.is_recall_due(id, now, false),
+            None => self.suspended.is_recall_due(id, now, has_returned),
+        }
+    }
+
+    /// Returns true if the names that a suspended compound waits for have arrived; none if it waits
+    /// for something else.
+    fn have_names_arrived(&self, id: CompoundId) -> Option<bool> {
+        let ticket = self.suspended.get(id)?.state.replay_log.names.ticket()?;
+        Some(self.owner_names.as_ref().is_none_or(|names| names.is_answered(ticket)))
     }
 
     /// The caller of a suspended compound.

@@ -7,7 +7,7 @@ use stag_protocol::nfs::{
 
 use super::lookup::not_a_directory;
 use crate::v4::{
-    attributes::{change_info, settable::ToSet},
+    attributes::change_info,
     context::{CompoundContext, OpExit, OpResult, filehandle::Node, status::check_name},
 };
 use stag_nfs_store::{DeviceNode, Store};
@@ -22,7 +22,7 @@ pub(super) fn create<S: Store>(
         return Err(Status4::BadType.into());
     }
     check_name(args.name.0)?;
-    let set = ToSet::of(&args.attributes)?;
+    let set = context.settable(&args.attributes)?;
     if set.attributes.size.is_some() {
         return Err(Status4::Inval.into());
     }

@@ -36,14 +36,23 @@ pub(super) fn getattr<S: Store>(
     }
     let mut object = context.object_facts(&node)?;
     let system = context.file_system(&node, asked)?;
+    context.await_owners(asked, &object.attributes)?;
     if let Some(HolderCall { state, told: Some(Some(told)), .. }) = asked_holder {
         report_held(&mut context.nfs4.state, state, told, &mut object.attributes);
     }
     let lease = context.nfs4.lease_seconds();
-    let source = AttributeSource { node: &node, object: &object, system: &system, lease };
-    context.encode(|writer| {
-        writer.words([Operation::GetAttr as u32, Status4::Ok as u32])?;
-        source.emit(asked, writer)
+    context.with_owners(|context, owners| {
+        let source = AttributeSource {
+            node: &node,
+            object: &object,
+            system: &system,
+            owners: owners.form(),
+            lease,
+        };
+        context.encode(|writer| {
+            writer.words([Operation::GetAttr as u32, Status4::Ok as u32])?;
+            source.emit(asked, writer)
+        })
     })
 }
 

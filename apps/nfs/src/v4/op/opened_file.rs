@@ -83,11 +83,11 @@ fn named<S: Store>(
     let named = match how {
         OpenHow::NoCreate => found(context, &directory, name),
         OpenHow::Create(CreateHow4::Unchecked(raw)) => {
-            let set = ToSet::of(raw)?;
+            let set = context.settable(raw)?;
             found_or_made(context, NameIn::new(&directory, name), &set, args)
         }
         OpenHow::Create(CreateHow4::Guarded(raw)) => {
-            let set = ToSet::of(raw)?;
+            let set = context.settable(raw)?;
             made(context, NameIn::new(&directory, name), &set, args)
         }
         OpenHow::Create(CreateHow4::Exclusive(verifier)) => {
@@ -95,7 +95,7 @@ fn named<S: Store>(
             made_once(context, &directory, name, *verifier, &ToSet::default())
         }
         OpenHow::Create(CreateHow4::Exclusive41(exclusive)) => {
-            let set = ToSet::of(&exclusive.attributes)?;
+            let set = context.settable(&exclusive.attributes)?;
             // RFC 8881 §18.16.3: attributes outside suppattr_exclcreat are invalid here.
             if !set.mask.is_subset(&SETTABLE_EXCLUSIVELY) {
                 return Err(Status4::Inval.into());
@@ -256,7 +256,7 @@ fn truncate<S: Store>(
     args: &Open4Args<'_>,
 ) -> OpResult<bool> {
     let OpenHow::Create(CreateHow4::Unchecked(raw)) = &args.how else { return Ok(false) };
-    if ToSet::of(raw)?.attributes.size != Some(0) {
+    if ToSet::of(raw)?.0.attributes.size != Some(0) {
         return Ok(false);
     }
     // RFC 8881 §18.16.3: access that an open denies is refused before any data are lost.

@@ -14,6 +14,7 @@ use stag_protocol::{
 };
 
 use super::{getattr::HOLDER_KNOWS, lookup::not_a_directory};
+use crate::owner_names::OwnerLookups;
 use crate::v4::{
     Nfs4,
     attributes::{AttributeSource, FileSystemFacts, ObjectFacts},
@@ -156,14 +157,36 @@ fn read_directory<S: Store>(
     let node = Node::Object(*directory);
     let system = context.file_system(&node, &args.attributes)?;
     let lease = context.nfs4.lease_seconds();
-    let count = args.max_count.min(LISTING_MAX);
     let asked = args.attributes;
     // Attributes of one file can be refused: the client then asks for them by GETATTR.
     let may_be_refused =
         asked.meets(&HOLDER_KNOWS) && asked.contains(Attribute::RdattrError as u32);
     let held = if may_be_refused { context.held_files() } else { None };
-    let rest = EntryRest { asked, system, lease, held };
-    let listed = write_listing(context, args, |context, listing| {
+    let (listed, ticket) = context.with_owners(|context, owners| {
+        let mut rest = EntryRest { asked, system, lease, held, owners };
+        (list_entries(context, args, directory, &mut rest), rest.owners.ticket)
+    });
+    match listed {
+        Err(OpExit::Fail(Status4::NotDir)) => match not_a_directory(context, directory) {
+            // RFC 8881 §18.23.4 [8881-314]: it has no SYMLINK
+            OpExit::Fail(Status4::Symlink) => Err(Status4::NotDir.into()),
+            stop => Err(stop),
+        },
+        // The entries are listed again once the names are known: a client would cache a number.
+        Ok(()) => context.await_names(ticket),
+        stop => stop,
+    }
+}
+
+/// Writes the entries of a directory of a store.
+fn list_entries<S: Store>(
+    context: &mut CompoundContext<'_, '_, S>,
+    args: &ReadDir4Args,
+    directory: &FileHandle,
+    rest: &mut EntryRest<'_>,
+) -> OpResult {
+    let count = args.max_count.min(LISTING_MAX);
+    write_listing(context, args, |context, listing| {
         let mut from = (args.cookie, args.verifier);
         // A store that reads few entries at a time may read only `.` and `..`.
         loop {
@@ -175,7 +198,7 @@ fn read_directory<S: Store>(
                 max_count: count,
             };
             let (mut failed, mut last) = (None, from.0);
-            let mut visit = |entry: &ListedEntry<'_>| match push(listing, entry, &rest) {
+            let mut visit = |entry: &ListedEntry<'_>| match push(listing, entry, rest) {
                 Ok(is_taken) => {
                     if is_taken {
                         last = entry.cookie;
@@ -198,33 +221,27 @@ fn read_directory<S: Store>(
             }
             from = (last, listed.verifier);
         }
-    });
-    match listed {
-        Err(OpExit::Fail(Status4::NotDir)) => match not_a_directory(context, directory) {
-            // RFC 8881 §18.23.4 [8881-314]: it has no SYMLINK
-            OpExit::Fail(Status4::Symlink) => Err(Status4::NotDir.into()),
-            stop => Err(stop),
-        },
-        done => done,
-    }
+    })
 }
 
 /// Facts that all entries of a listing share.
-struct EntryRest {
+struct EntryRest<'n> {
     asked: Bitmap,
     system: FileSystemFacts,
     lease: u32,
     /// Shows the files of write delegations, if there are any.
     held: Option<Arc<ConflictFilter>>,
+    owners: OwnerLookups<'n>,
 }
 
 /// Adds an entry of a store; returns false when it does not fit. `.` and `..` are left out.
 fn push(
     listing: &mut DirectoryListing<'_, '_>,
     entry: &ListedEntry<'_>,
-    rest: &EntryRest,
+    rest: &mut EntryRest<'_>,
 ) -> Result<bool, Status4> {
-    let (cookie, name, asked) = (entry.cookie, entry.name, &rest.asked);
+    let (cookie, name) = (entry.cookie, entry.name);
+    let asked = &rest.asked;
     if matches!(name, b"." | b"..") {
         return Ok(true);
     }
@@ -237,8 +254,14 @@ fn push(
     };
     let node = Node::Object(handle);
     let object = ObjectFacts { attributes, mounted_on: None };
-    let source =
-        AttributeSource { node: &node, object: &object, system: &rest.system, lease: rest.lease };
+    rest.owners.look_up(asked, &attributes);
+    let source = AttributeSource {
+        node: &node,
+        object: &object,
+        system: &rest.system,
+        owners: rest.owners.form(),
+        lease: rest.lease,
+    };
     // RFC 8881 §10.4.3: only the holder of a write delegation knows size and times
     let is_held = rest.held.as_ref().is_some_and(|held| held.may_be_held(file_id(&handle)));
     let entry = if is_held { Entry::Held(&source, asked) } else { Entry::Known(&source, asked) };
@@ -258,14 +281,19 @@ fn read_pseudo<S: Store>(
     }
     let entries = context.nfs4.pseudo.behind(directory, args.cookie).ok_or(Status4::BadCookie)?;
     let asked = args.attributes;
-    write_listing(context, args, |context, listing| {
-        for entry in entries {
-            if !push_below(context, listing, [directory, entry], &asked)? {
-                return Ok((verifier, false));
+    let (listed, ticket) = context.with_owners(|context, mut owners| {
+        let listed = write_listing(context, args, |context, listing| {
+            for entry in entries {
+                if !push_below(context, listing, [directory, entry], &asked, &mut owners)? {
+                    return Ok((verifier, false));
+                }
             }
-        }
-        Ok((verifier, true))
-    })
+            Ok((verifier, true))
+        });
+        (listed, owners.ticket)
+    });
+    listed?;
+    context.await_names(ticket)
 }
 
 /// The status of an entry that refuses the flavor of the call. The READDIR itself cannot have it.
@@ -283,6 +311,7 @@ fn push_below<S: Store>(
     listing: &mut DirectoryListing<'_, '_>,
     [directory, place]: [usize; 2],
     asked: &Bitmap,
+    owners: &mut OwnerLookups<'_>,
 ) -> OpResult<bool> {
     let Some(entry) = context.nfs4.pseudo.entry(directory, place) else { return Ok(false) };
     let found = match entry.below {
@@ -308,7 +337,14 @@ fn push_below<S: Store>(
     match found {
         Ok((node, object, system)) => {
             let lease = context.nfs4.lease_seconds();
-            let source = AttributeSource { node: &node, object: &object, system: &system, lease };
+            owners.look_up(asked, &object.attributes);
+            let source = AttributeSource {
+                node: &node,
+                object: &object,
+                system: &system,
+                owners: owners.form(),
+                lease,
+            };
             Ok(listing.push(cookie, &entry.name, &Entry::Known(&source, asked)))
         }
         // An export that cannot be opened is listed nevertheless.

@@ -15,7 +15,8 @@ pub(super) fn setattr<S: Store>(
     args: &SetAttr4Args<'_>,
 ) -> OpResult {
     let node = context.current()?;
-    let set = ToSet::of_existing(&args.attributes)?;
+    ToSet::check_existing(&args.attributes)?;
+    let set = context.settable(&args.attributes)?;
     let object = node.object(Status4::RoFs)?;
     match set.attributes.size {
         Some(_) => context.check_io(&object, args.stateid, IoAccess::Write)?,

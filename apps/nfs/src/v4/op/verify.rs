@@ -1,15 +1,20 @@
 //! VERIFY and NVERIFY (RFC 8881 §18.31, §18.15).
 
 use stag_protocol::{
-    nfs::v4::{Answer, RawAttributes, Status4, attributes_len_max, check_comparable},
+    nfs::v4::{
+        Answer, AttributeValues, RawAttributes, Status4, attributes_len_max, check_comparable,
+    },
     xdr::Writer,
 };
 
-use crate::v4::{
-    attributes::{AttributeSource, SUPPORTED},
-    context::{CompoundContext, OpResult},
+use crate::{
+    owner_names::{OwnerForm, OwnerKind},
+    v4::{
+        attributes::{AttributeSource, ObjectFacts, SUPPORTED},
+        context::{CompoundContext, OpResult},
+    },
 };
-use stag_nfs_store::Store;
+use stag_nfs_store::{FileAttributes, Store};
 
 pub(super) fn verify<S: Store>(
     context: &mut CompoundContext<'_, '_, S>,
@@ -31,18 +36,28 @@ pub(super) fn nverify<S: Store>(
     }
 }
 
-/// Compares attributes in their wire form, octet by octet.
+/// Compares attributes in their wire form, octet by octet, but owners by the users and groups that
+/// they stand for.
 fn are_same<S: Store>(
     context: &mut CompoundContext<'_, '_, S>,
     values: &RawAttributes<'_>,
 ) -> OpResult<bool> {
     let node = context.current()?;
     check_comparable(&values.mask, &SUPPORTED)?;
-    values.values().map_err(|fault| fault.status())?;
+    let parsed = values.values().map_err(|fault| fault.status())?;
+    let Some(given) = given_owners(context, &parsed)? else { return Ok(false) };
     let object = context.object_facts(&node)?;
     let system = context.file_system(&node, &values.mask)?;
     let lease = context.nfs4.lease_seconds();
-    let source = AttributeSource { node: &node, object: &object, system: &system, lease };
+    let ObjectFacts { attributes: FileAttributes { uid, gid, .. }, .. } = object;
+    if given.user.is_some_and(|user| user != uid) || given.group.is_some_and(|group| group != gid) {
+        return Ok(false);
+    }
+    let owners = OwnerForm::Texts {
+        user: parsed.owner.map_or(&[], |owner| owner.0),
+        group: parsed.owner_group.map_or(&[], |group| group.0),
+    };
+    let source = AttributeSource { node: &node, object: &object, system: &system, owners, lease };
     let mut octets = [0; LEN_MAX];
     debug_assert!(attributes_len_max(&values.mask) <= LEN_MAX, "supported attributes have room");
     let mut writer = Writer::new(&mut octets);
@@ -54,6 +69,32 @@ fn are_same<S: Store>(
     let len = writer.len();
     let behind = values.mask.wire_len() + 4;
     Ok(octets.get(behind..len).is_some_and(|octets| octets == values.octets))
+}
+
+/// The numbers of owners to compare.
+struct GivenOwners {
+    user: Option<u32>,
+    group: Option<u32>,
+}
+
+/// The owners in the arguments; none if one of them is not accepted, and so is no object's.
+fn given_owners<S: Store>(
+    context: &mut CompoundContext<'_, '_, S>,
+    values: &AttributeValues<'_>,
+) -> OpResult<Option<GivenOwners>> {
+    let mut given = GivenOwners { user: None, group: None };
+    let both = [
+        (OwnerKind::User, &values.owner, &mut given.user),
+        (OwnerKind::Group, &values.owner_group, &mut given.group),
+    ];
+    for (kind, text, number) in both {
+        if let Some(text) = text {
+            // RFC 8881 §15.2: these operations have no NFS4ERR_BADOWNER
+            let Some(found) = context.owner_number(kind, text.0)? else { return Ok(None) };
+            *number = Some(found);
+        }
+    }
+    Ok(Some(given))
 }
 
 /// More than the octets of all supported attributes.

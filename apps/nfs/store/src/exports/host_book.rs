@@ -53,11 +53,11 @@ pub struct AnswerAges {
 
 /// The properties of a book.
 #[derive(Clone, Copy, Debug)]
-pub struct BookSettings {
+pub struct BookSettings<Q> {
     /// The name of its thread.
     pub thread: &'static str,
-    /// The warning when the name service fails.
-    pub failure: &'static str,
+    /// Logs that the name service has failed.
+    pub warn: fn(&Q, &io::Error),
     /// The length of a round.
     pub round: Duration,
     /// The ages of its answers.
@@ -74,6 +74,11 @@ pub struct BookAnswer<A> {
 }
 
 impl<A> BookAnswer<A> {
+    /// The same answer with a part of its result.
+    pub fn map<B>(self, part: impl FnOnce(A) -> Option<B>) -> BookAnswer<B> {
+        BookAnswer { found: self.found.and_then(part), round: self.round }
+    }
+
     const fn age(&self, ages: &AnswerAges) -> AnswerAge {
         if self.found.is_some() { ages.known } else { ages.unknown }
     }
@@ -84,7 +89,7 @@ impl<A> BookAnswer<A> {
     }
 
     /// Returns true if it is used in this round.
-    const fn is_usable(&self, round: u64, ages: &AnswerAges) -> bool {
+    pub const fn is_usable(&self, round: u64, ages: &AnswerAges) -> bool {
         round.saturating_sub(self.round) < self.age(ages).usable
     }
 }
@@ -173,7 +178,7 @@ where
     ///
     /// # Errors
     /// When the thread cannot be created.
-    pub fn asking(query: Box<HostQuery<Q, A>>, settings: BookSettings) -> io::Result<Self> {
+    pub fn asking(query: Box<HostQuery<Q, A>>, settings: BookSettings<Q>) -> io::Result<Self> {
         let questions = Questions { all: HashMap::new(), sent: 0, began: None };
         let known = Arc::new(Known {
             questions: Mutex::new(questions),
@@ -183,10 +188,11 @@ where
         });
         let (sender, asked) = sync_channel(ASKED_MAX);
         let of_thread = Arc::downgrade(&known);
+        let ages = settings.ages;
         thread::Builder::new()
             .name(settings.thread.to_owned())
             .spawn(move || answer(&of_thread, &asked, &query, settings))?;
-        Ok(Self { known, ask: sender, ages: settings.ages })
+        Ok(Self { known, ask: sender, ages })
     }
 
     /// The current round.
@@ -295,9 +301,9 @@ fn answer<Q: Debug + Eq + Hash, A: Clone>(
     known: &Weak<Known<Q, A>>,
     asked: &Receiver<Q>,
     query: &HostQuery<Q, A>,
-    settings: BookSettings,
+    settings: BookSettings<Q>,
 ) {
-    let BookSettings { failure, round: length, .. } = settings;
+    let BookSettings { warn, round: length, .. } = settings;
     let (mut end, mut said) = (Instant::now() + length, None::<Instant>);
     loop {
         let next = asked.recv_timeout(end.saturating_duration_since(Instant::now()));
@@ -322,7 +328,7 @@ fn answer<Q: Debug + Eq + Hash, A: Clone>(
             Err(error) => {
                 if said.is_none_or(|at| at.elapsed() > SAID) {
                     said = Some(Instant::now());
-                    tracing::warn!(target: "stag", of = ?question, %error, "{failure}");
+                    warn(&question, &error);
                 }
                 let before = match questions.all.get(&question) {
                     Some(Question::Asked { before, .. }) => before.clone(),

@@ -1,9 +1,15 @@
 //! Cost of a compound that waits for nothing, on the memory store: no heap allocation.
 
-use super::client::{CONFIG, Client4, ServedExport, memory, read_args, write_args};
-use crate::{counting::allocations, gateway::wire::OverFabric};
+use super::{
+    client::{CONFIG, Client4, ServedExport, memory, read_args, write_args},
+    owner_names::FakeNames,
+};
+use crate::{
+    counting::allocations,
+    gateway::wire::{OverFabric, OverTcp},
+};
 use stag_engine::{App, Call, Config, Cx};
-use stag_nfs::{Gateway, GatewayReport};
+use stag_nfs::{Gateway, GatewayReport, owner_names::NamedCallers};
 use stag_nfs_store::memory::Memory;
 use stag_protocol::nfs::v4::*;
 use std::{cell::Cell, rc::Rc};
@@ -84,6 +90,33 @@ fn pages_taken() -> u64 {
     // The name in parentheses may have spaces; minflt is the eighth field after it.
     let (_, fields) = stat.rsplit_once(')').unwrap();
     fields.split_whitespace().nth(7).unwrap().parse().unwrap()
+}
+
+#[test]
+fn names_of_owners_that_are_known_allocate_nothing() {
+    let weight = Rc::new(Cell::new(0));
+    let names = FakeNames::default().names(NamedCallers::All);
+    let gateway = Gateway::new(memory()).with_nfs4(CONFIG).with_owner_names(names);
+    let weighed = Weighed { gateway, weight: Rc::clone(&weight) };
+    let wire = Box::new(OverTcp::new(weighed, Config::small()));
+    let mut client = Client4::on(wire, ServedExport::new(b"memory", ()), 1);
+    let (_, handle) = client.open(b"file");
+    let mut octets = [&15_u32.to_be_bytes()[..], b"alice@stag.test"].concat();
+    octets.push(0);
+    let owner = RawAttributes { mask: Bitmap::of([36]), octets: &octets };
+    let put = Request::PutFh(Text(&handle));
+    let stateid = Stateid::ANONYMOUS;
+    let set = Request::SetAttr(SetAttr4Args { stateid, attributes: owner });
+    let list = Request::GetAttr(Bitmap::of([36, 37]));
+    for last in [set, Request::GetAttr(STAT_ATTRIBUTES), list, Request::Verify(owner)] {
+        let mut round = || {
+            assert_eq!(client.run(&[put.clone(), last.clone()]).status(), Status4::Ok);
+        };
+        round();
+        weight.set(0);
+        (0..10).for_each(|_| round());
+        assert_eq!(weight.get(), 0, "{last:?}");
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod flavors;
 mod locks;
 mod machine;
 mod names;
+mod owner_names;
 mod owners;
 mod places;
 mod ranges;

@@ -18,8 +18,8 @@ use stag_protocol::{
     nfs::{
         v3::{FileHandle, FileKind},
         v4::{
-            Bitmap, Operation, Read4Args, SequenceArgs, SequenceOk, SessionId, StatOctets, Stateid,
-            Status4, Write4Args,
+            Bitmap, Operation, Read4Args, STAT_ATTRIBUTES, SequenceArgs, SequenceOk, SessionId,
+            StatOctets, Stateid, Status4, Write4Args,
         },
     },
     xdr::{NoRoom, Writer},
@@ -27,6 +27,7 @@ use stag_protocol::{
 
 use super::request_len;
 use crate::{
+    owner_names::{OWNERS, OwnerForm},
     requester::{OWN, ShardPeer},
     v4::{
         Nfs4,
@@ -64,6 +65,8 @@ pub(crate) struct ShortCompound<'a> {
     has_handle: bool,
     /// GETATTR.
     asked: Asked,
+    /// Its caller is sent names of owners.
+    is_named: bool,
 }
 
 /// The operation after PUTFH.
@@ -85,6 +88,17 @@ enum Asked {
     Usual,
     /// Any that are known from the object alone.
     Others(Bitmap),
+}
+
+impl Asked {
+    /// The attributes; none without a GETATTR.
+    const fn bitmap(&self) -> Option<Bitmap> {
+        match self {
+            Self::None => None,
+            Self::Usual => Some(STAT_ATTRIBUTES),
+            Self::Others(asked) => Some(*asked),
+        }
+    }
 }
 
 const fn number(operation: Operation) -> u32 {
@@ -123,6 +137,11 @@ impl ShortCompound<'_> {
     /// carried out.
     pub(crate) const fn has_message(&self) -> bool {
         matches!(self.action, ShortAction::Read(_) | ShortAction::Write(_))
+    }
+
+    /// The same for a caller that is sent names of owners. None if it does not ask for them.
+    pub(crate) fn named(self) -> Option<Self> {
+        self.asked.bitmap()?.meets(&OWNERS).then_some(Self { is_named: true, ..self })
     }
 
     /// Returns true if the store may have to begin it and answer it later.
@@ -258,6 +277,19 @@ impl Nfs4 {
         self.sessions.is_bound(&head.sequence.session, ShardPeer::own(peer))
     }
 
+    /// Returns true if the names of the owners that a compound returns are known. The interpreter
+    /// waits for others.
+    pub(crate) fn knows_owners(
+        &mut self,
+        short: &ShortCompound<'_>,
+        outcome: &ShortOutcome,
+    ) -> bool {
+        match (short.asked.bitmap(), &outcome.attributes) {
+            (Some(asked), Some(Ok(attributes))) => self.has_owner_names(&asked, attributes),
+            _ => true,
+        }
+    }
+
     /// Writes the results of SEQUENCE and PUTFH, with the status of the compound and the number of
     /// all its results, after the header of its reply.
     #[inline(always)]
@@ -366,12 +398,19 @@ impl Nfs4 {
         writer: &mut Writer<'_>,
     ) -> Result<(), NoRoom> {
         let mounted_on = self.mounted_on(&outcome.object, attributes.kind);
-        let Asked::Others(asked) = &short.asked else {
-            return emit_stat(attributes, mounted_on.unwrap_or(attributes.fileid), writer);
+        let asked = match (&short.asked, short.is_named) {
+            (Asked::Others(asked), _) => asked,
+            (_, true) => &STAT_ATTRIBUTES,
+            (_, false) => {
+                return emit_stat(attributes, mounted_on.unwrap_or(attributes.fileid), writer);
+            }
         };
+        let names = self.owner_names.as_deref().filter(|_| short.is_named);
+        let owners = names.map_or(OwnerForm::Numbers, OwnerForm::Names);
         let object = ObjectFacts { attributes: *attributes, mounted_on };
         let (node, system) = (Node::Object(outcome.object), FileSystemFacts::default());
         let lease = self.lease_seconds();
-        AttributeSource { node: &node, object: &object, system: &system, lease }.emit(asked, writer)
+        AttributeSource { node: &node, object: &object, system: &system, owners, lease }
+            .emit(asked, writer)
     }
 }

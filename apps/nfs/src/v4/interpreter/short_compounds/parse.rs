@@ -80,7 +80,7 @@ impl<'a> ShortCompound<'a> {
             return None;
         }
         reader.finish().ok()?;
-        Some(Self { head, action, has_handle, asked })
+        Some(Self { head, action, has_handle, asked, is_named: false })
     }
 }
 

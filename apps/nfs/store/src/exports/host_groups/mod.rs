@@ -76,8 +76,15 @@ pub(crate) fn book_asking(ask: Box<GroupQuery>, round: Duration) -> io::Result<G
     // An old answer serves for one round more, while the new one is queried.
     let age = AnswerAge { fresh: 1, usable: 2 };
     let ages = AnswerAges { known: age, unknown: age };
-    let failure = "no answer about a user's groups";
-    HostBook::asking(query, BookSettings { thread: "stag-groups", failure, round, ages })
+    let settings = BookSettings {
+        thread: "stag-groups",
+        warn: |uid, error| {
+            tracing::warn!(target: "stag", uid, %error, "no answer about a user's groups");
+        },
+        round,
+        ages,
+    };
+    HostBook::asking(query, settings)
 }
 
 fn groups(ask: &GroupQuery, uid: u32) -> io::Result<Option<HostGroups>> {
