@@ -122,6 +122,43 @@ fn settings_that_cannot_be_are_refused_with_what_to_do() {
     assert!(code == Some(2) && text.contains("apt install libgssapi-krb5-2"), "{text}");
 }
 
+#[test]
+fn owners_are_names_of_a_domain_that_the_start_shows() {
+    let home = home();
+    let domain = ["--id-domain", "stag.test"];
+    let line = |arguments: &[&str]| {
+        let (code, text) = checked(&home, arguments);
+        assert_eq!(code, Some(0), "{text}");
+        text.lines().find(|line| line.starts_with("owners: ")).map(str::to_owned)
+    };
+    let with_tickets = ["--keytab", "keys"];
+    let of_tickets = "owners: NAME@stag.test (by --id-domain) for callers with Kerberos; numbers \
+                      for all others";
+    let shown = line(&[&with_tickets[..], &domain].concat());
+    assert_eq!(shown.as_deref(), Some(of_tickets));
+    // The domain of the host's name, or that of the realm.
+    let shown = line(&with_tickets).expect("there is a realm at least");
+    let is_of_realm = shown.starts_with("owners: NAME@stag.test (by the realm) for callers with");
+    assert!(is_of_realm || shown.contains(" (by the name of this host) for callers"), "{shown}");
+    let all = line(&[&domain[..], &["--id-names", "always"]].concat());
+    let expected = "owners: NAME@stag.test (by --id-domain) for all callers of version 4";
+    assert_eq!(all.as_deref(), Some(expected));
+    for numbers in [&["--id-domain", "none"][..], &["--nfs", "3"]] {
+        assert_eq!(line(&[&with_tickets[..], numbers].concat()), None);
+    }
+    assert_eq!(line(&[]), None);
+    for (arguments, part) in [
+        (&["--id-domain", "stag.test"][..], "--id-domain means nothing without callers that"),
+        (&["--keytab", "keys", "--id-domain", "a@b"], "--id-domain a@b: write a domain, as"),
+        (&["--keytab", "keys", "--id-domain", ""], "write a domain"),
+        (&["--id-names", "always", "--id-domain", "none"], "--id-names always needs a domain"),
+        (&["--nfs", "3", "--id-names", "always"], "--id-names means nothing without version 4"),
+    ] {
+        let (code, text) = checked(&home, arguments);
+        assert!(code == Some(2) && text.contains(part), "{arguments:?}: {text}");
+    }
+}
+
 const HEAD: &str = "listen = [\"iwarp://127.0.0.1:0\"]\ntcp = \"127.0.0.1:0\"\n\
                     mode = \"unprivileged\"\ninsecure = true\n";
 
@@ -155,6 +192,10 @@ fn a_reload_reads_the_map_and_refuses_another_keytab() {
     fs::copy(home.path("keys"), home.path("keys2")).unwrap();
     settings(&home, "keytab = \"keys2\"\n");
     reload(&server, "stag.toml:6: --keytab cannot change while the server runs");
+    settings(&home, "keytab = \"keys\"\n");
+    let text = fs::read_to_string(home.path("stag.toml")).unwrap();
+    fs::write(home.path("stag.toml"), format!("id-domain = \"other.test\"\n{text}")).unwrap();
+    reload(&server, "stag.toml:1: --id-domain cannot change while the server runs");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use super::{Copied, ServeError, ShardSizes, Started, StoreSource, logged::Logged};
 use crate::{
     ConnectionPolicy, Gateway, GatewayReport, MountList, Nfs4Config, Nfs4Link, Nfs4Records,
+    owner_names::OwnerNames,
     reply_cache::{self, CacheHandle},
 };
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -128,6 +129,8 @@ pub struct ServeShard {
     /// Exports that local programs change, too, and whose files are watched while they are
     /// delegated.
     pub watched: Vec<String>,
+    /// Names of owners, if they have a domain.
+    pub owner_names: Option<Arc<OwnerNames>>,
     /// Its part of version 4 on several shards; none if one shard serves it.
     pub link: Option<Nfs4Link>,
     /// Its part of the duplicate request cache.
@@ -220,6 +223,9 @@ impl ServeShard {
         // A shard other than the first borrows sessions.
         if let Some(config) = self.nfs.four {
             gateway = gateway.with_nfs4(config);
+        }
+        if let Some(names) = self.owner_names.take() {
+            gateway = gateway.with_owner_names(names);
         }
         if self.nfs.four.is_some() && self.index == 0 {
             gateway = gateway.with_exclusive(&self.exclusive).with_watched(&self.watched)?;

@@ -85,6 +85,13 @@ impl KerberosPlan {
             .map_err(|error| Error::usage(format!("--keytab {}: {error}", self.keytab.display())))
     }
 
+    /// The realm of the principals, if they are all of one.
+    pub fn realm(&self) -> Option<&str> {
+        let mut realms = self.principals.keys().filter_map(|name| name.rsplit_once('@'));
+        let (_, first) = realms.next()?;
+        realms.all(|(_, realm)| realm == first).then_some(first)
+    }
+
     /// Takes the users that `new` has. Returns true if the map differs: all contexts have then
     /// ended, and clients set up others.
     pub fn follow(&self, new: &Self) -> bool {

@@ -59,6 +59,8 @@ pub fn check_parts(
         ("tcp-connections", !served.has_tcp, NO_TCP),
         ("rpcbind", !served.has_ip, NO_IP),
         ("lease", !has_four, NO_FOUR),
+        ("id-domain", !has_four, NO_FOUR),
+        ("id-names", !has_four, NO_FOUR),
         ("inline", !arguments.private_data, SILENT),
         ("kerberos-principal", has_no_keys, NO_KEYS),
         ("kerberos-map", has_no_keys, NO_KEYS),

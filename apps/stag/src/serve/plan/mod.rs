@@ -15,6 +15,7 @@ pub mod memory_need;
 pub mod nfs4;
 pub mod observe_options;
 pub mod options;
+pub mod owners;
 mod parts;
 pub mod passed;
 pub mod proofs;
@@ -31,6 +32,7 @@ use crate::{Error, admission::Clients, descriptors::Share, settings::Merged};
 use exports::Exported;
 use nfs4::NfsPlan;
 use options::{ServeOptions, SteerOption};
+use owners::OwnersPlan;
 use parts::PlanParts;
 use shards::FabricShards;
 use stag_engine::tls::ServerTls;
@@ -65,6 +67,8 @@ pub struct Plan {
     pub tls: Option<Arc<ServerTls>>,
     /// Kerberos of its clients.
     pub kerberos: Option<KerberosPlan>,
+    /// Names of owners in version 4.
+    pub owners: OwnersPlan,
     pub clients: Clients,
     /// Sockets of a service manager, each at one of the addresses.
     pub passed: PassedListeners,

@@ -125,6 +125,13 @@ pub struct ServeOptions {
     /// to readers and watches these files (see VERSION 4); NAME=none: no delegations
     #[arg(long, value_name = "NAME=exclusive|watched|none,…", value_delimiter = ',')]
     pub delegations: Vec<String>,
+    /// The domain of owners (NAME@DOMAIN) in version 4, or none: owners are numbers (see OWNERS)
+    /// [default: with Kerberos, the domain of this host's name, else the realm in lower case]
+    #[arg(long, value_name = "DOMAIN|none")]
+    pub id_domain: Option<String>,
+    /// Callers that are sent names of owners: kerberos, or always, all of version 4
+    #[arg(long, value_name = "kerberos|always", default_value = "kerberos")]
+    pub id_names: IdNamesOption,
     /// Sample the stages of 1 call in N (see STATISTICS in --help); 0: none
     #[arg(long, value_name = "N", default_value_t = Sampling::EVERY)]
     pub sample: u32,
@@ -281,6 +288,15 @@ pub enum ModeOption {
     Privileged,
     /// No: they act as the user of this process.
     Unprivileged,
+}
+
+/// Callers that are sent names of owners.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum IdNamesOption {
+    /// Callers with a ticket of Kerberos.
+    Kerberos,
+    /// All of version 4.
+    Always,
 }
 
 /// The groups of callers.

@@ -11,6 +11,7 @@ use super::{
     memory_need::{self, Need},
     nfs4::NfsPlan,
     options::ServeOptions,
+    owners::OwnersPlan,
     ready_file,
     store::ContentPlan,
 };
@@ -37,6 +38,7 @@ pub struct PlanParts {
     share: Share,
     nfs: NfsPlan,
     kerberos: Option<KerberosPlan>,
+    owners: OwnersPlan,
     notices: Vec<String>,
 }
 
@@ -56,6 +58,7 @@ impl PlanParts {
         let reach = reach(&listen, &content);
         let store = StorePlan::checked(arguments, &content, reach, purpose)?;
         let kerberos = KerberosPlan::checked(arguments, &content, &store)?;
+        let owners = OwnersPlan::checked(arguments, kerberos.as_ref())?;
         let memory = memory(arguments, &listen, &content, &sizes)?;
         let (share, shortage) = share(arguments, &listen, &sizes, &store)?;
         let nfs = NfsPlan::new(arguments, &content.exports, &settings.origins, &store)?;
@@ -63,6 +66,7 @@ impl PlanParts {
         notices.extend(listen.tls.as_deref().map(tls::sentence));
         let of_kerberos = kerberos.as_ref().map(|it| it.notices(arguments, &listen));
         notices.extend(of_kerberos.unwrap_or_default());
+        notices.extend(owners.notice());
         notices.extend(exports::overlaps(&content.exports));
         notices.extend(client_rules::notice(arguments, reach, &store));
         notices.extend(notice_of_memory(arguments));
@@ -78,6 +82,7 @@ impl PlanParts {
             share,
             nfs,
             kerberos,
+            owners,
             notices,
         })
     }
@@ -90,6 +95,7 @@ impl PlanParts {
             exports: content.exports,
             store: self.store,
             kerberos: self.kerberos,
+            owners: self.owners,
             fabrics: listen.fabrics,
             shm_allow: arguments.shm_allow.clone(),
             link: arguments.link.settings(),

@@ -40,6 +40,8 @@ pub fn fixed(plan: &Plan, options: &ServeOptions) -> Vec<(&'static str, String)>
         ("nfs", format!("{:?}", (plan.nfs.three, plan.nfs.four.is_some()))),
         ("lease", format!("{:?}", plan.nfs.four)),
         ("delegations", format!("{:?}", plan.nfs.delegations)),
+        ("id-domain", format!("{:?}", options.id_domain)),
+        ("id-names", format!("{:?}", options.id_names)),
         ("metrics", format!("{:?}", options.observe.metrics)),
         ("control", format!("{:?}", options.observe.control)),
         ("control-group", format!("{:?}", options.observe.control_group)),

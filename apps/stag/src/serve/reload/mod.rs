@@ -21,7 +21,7 @@ use changes::{Changes, Refused, ShardTimes};
 use fixed::fixed;
 use sd_notify::NotifyState;
 use stag_engine::tls::ServerTls;
-use stag_nfs::serve::StoreSource;
+use stag_nfs::{owner_names::OwnerNames, serve::StoreSource};
 use stag_nfs_store::files::ExportChanges;
 use stag_operate::{
     control::answers::{ExportList, Reload},
@@ -103,6 +103,8 @@ pub struct Reloader {
     tls: Option<Arc<ServerTls>>,
     /// Kerberos, whose users shards share.
     kerberos: Option<KerberosPlan>,
+    /// Names of owners, which shards share.
+    owner_names: Option<Arc<OwnerNames>>,
     /// Sentences about nested exports that were already reported.
     overlaps: Vec<String>,
     /// Times that shards keep to; none if not all of them accepted those of the file.
@@ -130,6 +132,7 @@ impl Reloader {
             clients: format!("{:?}", plan.clients),
             tls: plan.tls.clone(),
             kerberos: plan.kerberos.clone(),
+            owner_names: plan.owners.names.clone(),
             overlaps: overlaps(&plan.exports),
             times: Some(ShardTimes::of(plan)),
         })
@@ -185,6 +188,9 @@ impl Reloader {
         tls.inspect(|(now, new)| now.follow(new));
         let kerberos = self.kerberos.as_ref().zip(plan.kerberos.as_ref());
         let principals = kerberos.is_some_and(|(now, new)| now.follow(new));
+        if let Some(names) = &self.owner_names {
+            names.forget();
+        }
         let log = settings.options.observe.log;
         if log != self.log {
             // The plan's checks accept only usable filters.

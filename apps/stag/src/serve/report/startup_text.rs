@@ -68,6 +68,9 @@ pub fn introduction(plan: &Plan, notices: &[String]) -> String {
     if let Some(kerberos) = &plan.kerberos {
         let _ = writeln!(text, "{}", kerberos.line(plan.tcp));
     }
+    if let Some(line) = plan.owners.line() {
+        let _ = writeln!(text, "{line}");
+    }
     for line in proofs(plan) {
         let _ = writeln!(text, "{line}");
     }

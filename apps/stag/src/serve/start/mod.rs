@@ -48,6 +48,7 @@ pub fn serve(settings: &Merged<ServeOptions>, words: Vec<OsString>) -> Result<()
     jitter::wait(arguments.start_jitter);
     let source = open_store(arguments, &mut plan).map_err(placed)?;
     kerberos_start::start(&mut plan).map_err(placed)?;
+    plan.owners.start().map_err(placed)?;
     let bound = watching::bind(observe, &plan).map_err(placed)?;
     aside(startup_text::introduction(&plan, source_notices(&source)));
     let settled = Arc::new(settle());

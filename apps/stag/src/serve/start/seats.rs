@@ -121,6 +121,7 @@ impl Seats {
             records: self.records.take(),
             exclusive: plan.nfs.delegations.exclusive.clone(),
             watched: plan.nfs.delegations.watched.clone(),
+            owner_names: plan.owners.names.clone(),
             link: self.links.next(),
             branch: self.caches.next().expect("one for each shard"),
             helpers: self.helpers.next(),
