@@ -31,8 +31,8 @@ set_up_kerberos() {
   for tool in kinit kdestroy; do command -v $tool >/dev/null || ln -s $tool.mit /usr/bin/$tool || return 1; done
   cp /host/krb5.conf /etc/krb5.conf
   cp /host/keytab/client /etc/krb5.keytab
-  printf 'alice:x:1500:1500::/:/bin/sh\nbob:x:1501:1501::/:/bin/sh\ncarol:x:1502:1502::/:/bin/sh\n' >>/etc/passwd
-  printf 'alice:x:1500:\nbob:x:1501:\ncarol:x:1502:\n' >>/etc/group
+  printf '%s:x:%s:%s::/:/bin/sh\n' alice 1500 1500 bob 1501 1501 carol 1502 1502 dora 1510 1510 erin 1511 1511 >>/etc/passwd
+  printf '%s:x:%s:\n' alice 1500 bob 1501 carol 1502 dora 1510 erin 1511 >>/etc/group
   printf '[General]\nDomain = stag.test\nLocal-Realms = STAG.TEST\n' >/etc/idmapd.conf
   modprobe auth_rpcgss && modprobe rpcsec_gss_krb5 || return 1
   mkdir -p /run/rpc_pipefs /var/lib/nfs/rpc_pipefs
@@ -76,6 +76,20 @@ of_alice_alone() {
 # carol has a ticket and no user at the server.
 as_nobody() {
   as 1502 bash -c "echo carol >$MNT/$1.carol" && is "$(stat -c %u "$BACKING/$1.carol")" 65534
+}
+
+# dora has another number at the server, which does not have erin. root of the client may change owners (the map makes it root).
+owners_by_name() { # owners_by_name TRANSPORT VERSION SECURITY
+  local file=$MNT/$1-$2-$3 at=$BACKING/$1-$2-$3
+  is "$(stat -c %U:%G "$file")" alice:alice || return 1
+  : >"$file.owner" && chown dora:dora "$file.owner" || return 1
+  is "$(stat -c %u:%g "$at.owner")" 2510:2510 || { echo "the server has another owner"; return 1; }
+  umount "$MNT" && attach "$@" || return 1
+  is "$(stat -c %U:%u:%G "$file.owner")" dora:1510:dora || return 1
+  is "$(ls -l "$MNT" | awk -v name="$1-$2-$3.owner" '$9 == name { print $3, $4 }')" "dora dora" || return 1
+  refuses "Invalid argument" chown erin "$file.owner" && is "$(stat -c %u "$at.owner")" 2510 || return 1
+  # A number without a name, on either side.
+  chown 1599 "$file.owner" && is "$(stat -c %u "$at.owner")" 1599 && is "$(stat -c %u "$file.owner")" 1599
 }
 
 # alice's ticket goes, and with the mount what the kernel has kept.
@@ -144,6 +158,7 @@ for transport in $TRANSPORTS; do
       mountpoint -q "$MNT" || continue
       check "$of/alice" write_as_alice "$of"
       check "$of/names" names_and_attributes "$of"
+      [ "$version" = 3 ] || check "$of/owners" owners_by_name "$transport" "$version" "$security"
       check "$of/others" of_alice_alone "$of"
       check "$of/nobody" as_nobody "$of"
       check "$of/without_ticket" without_ticket "$transport" "$version" "$security"
