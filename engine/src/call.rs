@@ -140,7 +140,8 @@ impl ResultRooms {
 
 /// Completes a call message each time it is sent, when its XID is known: adds a signature that
 /// covers the XID, and a number that belongs to one transmission (RFC 2203 §5.3.1, §5.3.3.1).
-/// [`Cx::call_signed`](crate::Cx::call_signed) makes such calls.
+/// [`Cx::call_signed`](crate::Cx::call_signed) makes such calls. The caller shares it with the
+/// shard, and may use its memory for another call once this one has ended.
 pub trait SignCall: fmt::Debug {
     /// Completes `message`, the RPC message with its XID and without its item. A call that is sent
     /// again comes here again, with the octets that the last time left.
@@ -148,7 +149,7 @@ pub trait SignCall: fmt::Debug {
     /// # Errors
     /// If the message cannot be completed: the call then ends with
     /// [`CallFault::Limit`].
-    fn sign(&mut self, message: &mut [u8]) -> Result<(), CannotSign>;
+    fn sign(&self, message: &mut [u8]) -> Result<(), CannotSign>;
 }
 
 /// A call message cannot be completed: its signer's numbers are used up, or the message is not the

@@ -16,7 +16,7 @@ use stag_protocol::{
     xdr::{self, NoRoom},
 };
 use stag_verbs::{PeerAddress, Time};
-use std::fmt;
+use std::{fmt, rc::Rc};
 
 /// The interface to the shard that an app gets in each of its methods.
 pub struct Cx<'a> {
@@ -307,7 +307,7 @@ impl Cx<'_> {
 
     /// Calls a peer as [`call`](Self::call) does, by a message that `signer` completes each time it
     /// is sent.
-    pub fn call_signed(&mut self, peer: PeerId, request: Request, signer: Box<dyn SignCall>) {
+    pub fn call_signed(&mut self, peer: PeerId, request: Request, signer: Rc<dyn SignCall>) {
         let mut request = Some(request);
         let mut signer = Some(signer);
         if self.core.wishes.may_queue(peer)

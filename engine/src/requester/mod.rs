@@ -119,7 +119,7 @@ impl Core {
 impl Outbound {
     /// Writes the XID into the message of a call with a signer, which then completes it.
     fn sign(&mut self, xid: Xid) -> Result<(), CallFault> {
-        let signer = self.offers.as_mut().and_then(|offers| offers.signer.as_mut());
+        let signer = self.offers.as_ref().and_then(|offers| offers.signer.as_ref());
         let (Some(signer), Some(message)) = (signer, &mut self.message) else { return Ok(()) };
         set_xid(message, xid);
         signer.sign(message).map_err(|CannotSign| CallFault::Limit)

@@ -16,6 +16,7 @@ use crate::{
 use stag_pools::table::Walk;
 use stag_protocol::rpcrdma::Side;
 use stag_verbs::Provider;
+use std::rc::Rc;
 
 impl Core {
     /// Checks that one more call to `peer`, which already holds `own` entries, may wait.
@@ -84,7 +85,7 @@ impl Core {
         &mut self,
         peer: PeerId,
         request: &mut Option<Request>,
-        signer: &mut Option<Box<dyn SignCall>>,
+        signer: &mut Option<Rc<dyn SignCall>>,
     ) -> Result<(), CallFault> {
         let result = request.as_ref().and_then(|request| request.result.as_ref());
         let len = result.map(|room| u32::try_from(room.len()).map_err(|_| CallFault::TooLong));
@@ -128,12 +129,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// The same for a call that `signer` completes whenever it is sent.
-    pub(crate) fn call_signed(
-        &mut self,
-        peer: PeerId,
-        request: Request,
-        signer: Box<dyn SignCall>,
-    ) {
+    pub(crate) fn call_signed(&mut self, peer: PeerId, request: Request, signer: Rc<dyn SignCall>) {
         let (mut request, mut signer) = (Some(request), Some(signer));
         match (self.core.queue_signed(peer, &mut request, &mut signer), request) {
             (Err(fault), Some(Request { token, item, result, .. })) => {

@@ -10,6 +10,7 @@ use crate::{
 use stag_pools::{Buf, Extent, Fenced, RemoteKey};
 use stag_protocol::rpcrdma::{Connection, Xid, responder::ITEMS_MAX};
 use stag_verbs::{Cause, FabricFault, Time};
+use std::rc::Rc;
 
 /// A call of ours, with its message, item and result, except while the provider has them.
 #[derive(Debug)]
@@ -60,7 +61,7 @@ pub(crate) struct CallChunks {
     pub(crate) rooms: Option<ResultRooms>,
     /// Completes the message whenever it is sent. Such a call has [`CallChunks::rooms`], by which
     /// fast paths leave it out.
-    pub(crate) signer: Option<Box<dyn SignCall>>,
+    pub(crate) signer: Option<Rc<dyn SignCall>>,
     /// Windows that are not fenced yet.
     pub(crate) windows: [Option<OpenWindow>; Outbound::WINDOWS],
     pub(crate) reply_room: Option<Buf>,

@@ -7,14 +7,14 @@ use crate::{
 };
 use stag_pools::{Buf, table::Key};
 use stag_protocol::rpcrdma::option::Message;
-use std::collections::VecDeque;
+use std::{collections::VecDeque, rc::Rc};
 
 /// An action that an app requested.
 #[derive(Debug)]
 pub(crate) enum Action {
     Answer(CallId, Answer),
     Call(PeerId, Request, Option<ResultRooms>),
-    CallSigned(PeerId, Request, Box<dyn SignCall>),
+    CallSigned(PeerId, Request, Rc<dyn SignCall>),
     /// Queue this call, which is in the requester's table, until its peer can take it.
     Queue(Key),
     /// Report to the app that a call ended without having been made.

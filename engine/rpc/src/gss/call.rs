@@ -91,6 +91,27 @@ impl ProtectedCall {
         Self::with(context, context.service(), arguments.to_vec()).map(Rc::new)
     }
 
+    /// Makes another call of `this`; `fill` appends its arguments to an empty vector. The memory of
+    /// the former call is used again unless a shard still has that call. None: the context's
+    /// numbers are used up, and `this` is unchanged.
+    pub fn renew(
+        this: &mut Rc<Self>,
+        context: &Rc<ClientContext>,
+        fill: impl FnOnce(&mut Vec<u8>),
+    ) -> Option<()> {
+        let former = Rc::get_mut(this).map(|call| std::mem::take(&mut call.arguments));
+        let mut arguments = former.unwrap_or_default();
+        arguments.clear();
+        fill(&mut arguments);
+        debug_assert!(arguments.len().is_multiple_of(4), "XDR has words");
+        let call = Self::with(context, context.service(), arguments)?;
+        match Rc::get_mut(this) {
+            Some(place) => *place = call,
+            None => *this = Rc::new(call),
+        }
+        Some(())
+    }
+
     /// A call that ends the context (RFC 2203 §5.4). It has neither arguments nor results.
     pub fn destroy(context: &Rc<ClientContext>) -> Option<Rc<Self>> {
         let destroy = Self::with(context, GssService::None, Vec::new())?;
@@ -131,6 +152,12 @@ impl ProtectedCall {
         &self.arguments
     }
 
+    /// The number of its latest transmission, or of the first one before that.
+    pub fn sequence(&self) -> u32 {
+        let [latest, ..] = self.numbers.get();
+        self.first.get().unwrap_or(latest)
+    }
+
     /// Octets that protection adds to its arguments.
     fn room(&self) -> ProtectedRoom {
         self.context.keys.keys().room(self.service)
@@ -142,10 +169,18 @@ impl ProtectedCall {
         self.header_len + room.front + self.arguments.len() + room.back
     }
 
-    /// Octets that a reply has more than one with AUTH_NONE.
-    pub fn reply_excess(&self) -> usize {
+    /// Sizes of the longest reply, whose unprotected results would be in a message of `reply_max`
+    /// octets and an item of `item_max`: octets of the message, and of the item that may travel in
+    /// a chunk of its own.
+    pub fn reply_room(&self, reply_max: usize, item_max: usize) -> (usize, usize) {
         let room = self.room();
-        REPLY_VERIFIER + room.front + room.back
+        // RFC 8166 §8.2.2.3: with integrity or privacy no part of a message is in a chunk alone
+        let (apart, within) = match self.service {
+            GssService::None => (item_max, 0),
+            _ => (0, padded(item_max)),
+        };
+        let results = reply_max.saturating_add(within).max(ReplyHeader::REFUSAL_LEN_MAX);
+        (results + REPLY_VERIFIER + room.front + room.back, apart)
     }
 
     /// Writes the message into `writer`, which has room for [`ProtectedCall::message_len`] octets.
@@ -186,46 +221,61 @@ impl ProtectedCall {
     }
 
     /// Signs the call each time it is sent ([`Cx::call_signed`](stag_engine::Cx::call_signed)).
-    pub fn signer(self: &Rc<Self>) -> Box<dyn SignCall> {
-        Box::new(CallSigner(Rc::clone(self)))
+    pub fn signer(self: &Rc<Self>) -> Rc<dyn SignCall> {
+        Rc::<Self>::clone(self)
     }
 
     /// Judges a reply, and leaves its header and its results in the clear.
     pub fn open(&self, reply: &mut Vec<u8>) -> ReplyVerdict {
+        let ProvenReply { results_at, sequence, is_protected } = match self.prove(reply) {
+            Ok(proven) => proven,
+            Err(verdict) => return verdict,
+        };
+        if !is_protected {
+            return ReplyVerdict::Taken;
+        }
+        // RFC 2203 §5.3.3.2 [2203-24]: results have the service and the number of their call
+        let body = reply.get_mut(results_at..).unwrap_or_default();
+        match self.context.keys.open_results(self.service, sequence, body) {
+            Ok(results) => {
+                reply.truncate(results_at + results.end);
+                reply.drain(results_at..results_at + results.start);
+                ReplyVerdict::Taken
+            }
+            Err(fault) => ReplyVerdict::Unproven(UnprovenReply::Results(fault)),
+        }
+    }
+
+    /// Judges a reply where it is; its results have to be opened by [`ProtectedCall::open`] unless
+    /// the call's service is [`GssService::None`].
+    pub fn judge(&self, reply: &[u8]) -> ReplyVerdict {
+        debug_assert_eq!(self.service, GssService::None, "results are in the clear");
+        self.prove(reply).map_or_else(|verdict| verdict, |_| ReplyVerdict::Taken)
+    }
+
+    /// Verifies the verifier of a reply, if it has results or the status of an accepted call.
+    fn prove(&self, reply: &[u8]) -> Result<ProvenReply, ReplyVerdict> {
+        let unproven = |fault| ReplyVerdict::Unproven(UnprovenReply::Verifier(fault));
         let mut reader = Reader::new(reply);
         let Ok(ReplyHeader { outcome, .. }) = ReplyHeader::parse(&mut reader) else {
             // It cannot be decoded, and is not used.
-            return ReplyVerdict::Unproven(UnprovenReply::Verifier(TokenFault::Length));
+            return Err(unproven(TokenFault::Length));
         };
         let (verifier, status) = match outcome {
             rpc::Outcome::Accepted { verifier, status } => (verifier, status),
             // RFC 2203 §5.3.3.3: the client creates another context and makes the call again
             rpc::Outcome::Denied(Denied::AuthError(
                 AuthStatus::GSS_CREDENTIAL_PROBLEM | AuthStatus::GSS_CONTEXT_PROBLEM,
-            )) => return ReplyVerdict::NoContext,
-            rpc::Outcome::Denied(_) => return ReplyVerdict::Taken,
+            )) => return Err(ReplyVerdict::NoContext),
+            rpc::Outcome::Denied(_) => return Err(ReplyVerdict::Taken),
         };
-        let header_len = reply.len() - reader.remaining();
+        let results_at = reply.len() - reader.remaining();
         // RFC 2203 §5.3.3.2 [2203-23]: an accepted reply's verifier signs the call's number
         let numbers = self.numbers.get();
         let sent = numbers.split(|number| *number == 0).next().unwrap_or_default();
-        let sequence = match self.context.keys.verify_reply(&verifier, sent) {
-            Ok(sequence) => sequence,
-            Err(fault) => return ReplyVerdict::Unproven(UnprovenReply::Verifier(fault)),
-        };
-        if status != Accepted::Success || self.service == GssService::None {
-            return ReplyVerdict::Taken;
-        }
-        // RFC 2203 §5.3.3.2 [2203-24]: results have the service and the number of their call
-        let body = reply.get_mut(header_len..).unwrap_or_default();
-        match self.context.keys.open_results(self.service, sequence, body) {
-            Ok(results) => {
-                reply.truncate(header_len + results.end);
-                reply.drain(header_len..header_len + results.start);
-                ReplyVerdict::Taken
-            }
-            Err(fault) => ReplyVerdict::Unproven(UnprovenReply::Results(fault)),
-        }
+        let sequence = self.context.keys.verify_reply(&verifier, sent).map_err(unproven)?;
+        let is_protected = status == Accepted::Success && self.service != GssService::None;
+        Ok(ProvenReply { results_at, sequence, is_protected })
     }
 
     /// Gives `message` a new number and the signatures for it.
@@ -253,17 +303,18 @@ impl ProtectedCall {
     }
 }
 
-/// Signs a call each time it is sent.
-struct CallSigner(Rc<ProtectedCall>);
-
-impl fmt::Debug for CallSigner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CallSigner")
-    }
+/// A reply whose verifier is the server's.
+struct ProvenReply {
+    /// Octets of its header.
+    results_at: usize,
+    /// The number of the transmission that it answers.
+    sequence: u32,
+    /// Its results are signed or encrypted.
+    is_protected: bool,
 }
 
-impl SignCall for CallSigner {
-    fn sign(&mut self, message: &mut [u8]) -> Result<(), CannotSign> {
-        self.0.protect(message).ok_or(CannotSign)
+impl SignCall for ProtectedCall {
+    fn sign(&self, message: &mut [u8]) -> Result<(), CannotSign> {
+        self.protect(message).ok_or(CannotSign)
     }
 }

@@ -74,14 +74,8 @@ impl SentCall {
         let mut writer = Writer::new(message.spare_mut().get_mut(..len).ok_or(none)?);
         self.message.write(self.to, &mut writer).map_err(|NoRoom| CallError::TooLong)?;
         message.extend(len);
-        // RFC 8166 §8.2.2.3: with integrity or privacy no part of a message is in a chunk alone
-        let is_reduced = self.message.service() == GssService::None;
-        let (apart, within) = match is_reduced {
-            true => (self.item_max, 0),
-            false => (0, padded(self.item_max)),
-        };
-        let results = ReplyHeader::LEN + self.results_max + within;
-        let reply_max = results.max(ReplyHeader::REFUSAL_LEN_MAX) + self.message.reply_excess();
+        let results_max = ReplyHeader::LEN + self.results_max;
+        let (reply_max, apart) = self.message.reply_room(results_max, self.item_max);
         let item = item.map(|octets| RequestItem { position: len, octets });
         let result = room_for_item(cx, apart)?;
         Ok(Request { message, item, reply_max, result, timeout, token: self.token })
