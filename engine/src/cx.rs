@@ -221,10 +221,14 @@ impl Cx<'_> {
     pub fn deny_other_flavor(&mut self, call: &Call<'_>) -> bool {
         let is_other = matches!(call.header.credential, Credential::Other(_));
         if is_other {
-            let denied = Denied::AuthError(AuthStatus::TOO_WEAK);
-            self.refuse_by(call, call.header.deny(denied));
+            self.deny(call, AuthStatus::TOO_WEAK);
         }
         is_other
+    }
+
+    /// Denies a call because of its caller (RFC 5531 §9).
+    pub fn deny(&mut self, call: &Call<'_>, status: AuthStatus) {
+        self.refuse_by(call, call.header.deny(Denied::AuthError(status)));
     }
 
     fn refuse_by(&mut self, call: &Call<'_>, header: ReplyHeader<'_>) {

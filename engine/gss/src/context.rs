@@ -208,6 +208,12 @@ impl InitiatorContext {
         self.next.fetch_update(Relaxed, Relaxed, next).ok()
     }
 
+    /// The number that [`Self::next_sequence`] gives next, unless it has reached
+    /// [`MAXSEQ`].
+    pub fn upcoming_sequence(&self) -> u32 {
+        self.next.load(Relaxed)
+    }
+
     /// Verifies the verifier of the reply that completed the context.
     pub fn verify_window(&self, window: u32, verifier: &Auth<'_>) -> Result<(), TokenFault> {
         self.verify_number(window, verifier)

@@ -8,7 +8,7 @@ use crate::{
     reply::{AnswerableCall, DroppedReplies, OwedReply},
 };
 use stag_engine::{App, Call, Cause, Cx, Health, OptionFault, Outcome, PeerId, Time};
-use stag_protocol::rpc::Accepted;
+use stag_protocol::rpc::{Accepted, AuthStatus, Credential, gss::GssService};
 use std::{cell::Cell, rc::Rc};
 
 /// Receives the outcomes of a client's own calls.
@@ -42,6 +42,8 @@ pub(crate) struct Door<S, O> {
     calls: u64,
     dropped: Rc<DroppedReplies>,
     panics: PanicCount,
+    /// Protection that calls of other procedures than 0 need.
+    demand: Option<GssService>,
 }
 
 /// Wraps programs as an [`App`] of the engine, for code that builds its own shards.
@@ -52,12 +54,27 @@ pub fn app(programs: impl Programs) -> impl App<Report = u64> {
 impl<S: Programs, O: CallEnds> Door<S, O> {
     pub(crate) fn new(programs: S, outcomes: O) -> Self {
         let (dropped, panics) = (Rc::default(), PanicCount::default());
-        Self { programs, outcomes, calls: 0, dropped, panics }
+        Self { programs, outcomes, calls: 0, dropped, panics, demand: None }
     }
 
     /// Uses `panics` as the counter of the programs' panics.
     pub(crate) fn count_panics(self, panics: PanicCount) -> Self {
         Self { panics, ..self }
+    }
+
+    /// Denies calls with less protection.
+    pub(crate) fn demand(self, demand: Option<GssService>) -> Self {
+        Self { demand, ..self }
+    }
+
+    /// Returns true if a call has the protection that is demanded.
+    fn is_protected(&self, call: &Call<'_>) -> bool {
+        let Some(demand) = self.demand else { return true };
+        match call.header.credential {
+            Credential::Proven(user) => user.service >= demand,
+            // RFC 5531 §12.1: procedure 0 is for everyone
+            _ => call.header.procedure == 0,
+        }
     }
 
     /// The number of panics of the programs.
@@ -80,6 +97,9 @@ impl<S: Programs, O: CallEnds> App for Door<S, O> {
 
     fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
         self.calls += 1;
+        if !self.is_protected(&call) {
+            return cx.deny(&call, AuthStatus::TOO_WEAK);
+        }
         let (owed, is_settled) = (OwedReply::of(&call), Cell::new(false));
         let procedure = CalledProcedure {
             program: call.header.program,

@@ -3,6 +3,7 @@
 use crate::{
     call::{CallError, CallTerms, ReplyOctets, make},
     error::SetupError,
+    gss::{ContextFault, Tickets},
     program::{ArgumentsOf, Procedure, Programs, ResultsOf},
     raw::{ConnectFault, FinishedCall, RawClient},
     shard::parse,
@@ -23,6 +24,7 @@ pub struct ClientBuilder {
     pub(crate) credential: Credential<'static>,
     pub(crate) keep: bool,
     pub(crate) programs: Option<Box<dyn Programs>>,
+    pub(crate) tickets: Option<Tickets>,
 }
 
 impl fmt::Debug for ClientBuilder {
@@ -122,6 +124,13 @@ impl ClientBuilder {
         Self { credential, ..self }
     }
 
+    /// Makes calls by tickets, in contexts of RPCSEC_GSS, instead of the credential. The first call
+    /// creates a context, and may wait for a KDC.
+    #[must_use]
+    pub fn tickets(self, tickets: Tickets) -> Self {
+        Self { tickets: Some(tickets), ..self }
+    }
+
     /// Re-establishes a lost connection of a fabric, and sends calls without a reply again with the
     /// same XID. Use it with servers that recognize a repeated call, or with programs whose calls
     /// may be executed twice. Default: a call fails with its connection, and the next call connects
@@ -145,12 +154,15 @@ impl ClientBuilder {
     /// If the URL is invalid, no server listens there, or the system lacks a resource.
     pub fn connect(self, url: &str) -> Result<Client, SetupError> {
         let to = parse(url)?;
-        let Self { config, clock, timeout, credential, keep, programs } = self;
+        let Self { config, clock, timeout, credential, keep, programs, tickets } = self;
         let programs = programs.unwrap_or_else(|| Box::new(()));
         let config = config.unwrap_or_else(|| sizes([128, 8, 8], 16));
         // A TCP connection is not re-established.
         let keep = keep && to.fabric().is_some();
-        let raw = RawClient::serving(programs, to.fabric(), config, clock, timeout)?;
+        let mut raw = RawClient::serving(programs, to.fabric(), config, clock, timeout)?;
+        if let Some(tickets) = tickets {
+            raw.protect(tickets.source().map_err(SetupError::Tickets)?, tickets.service());
+        }
         let mut client = Client { raw, to, credential, keep, latest: None };
         client.connected().map_err(|fault| fault.at(&client.to))?;
         Ok(client)
@@ -167,6 +179,7 @@ impl Client {
             credential: Credential::None,
             keep: false,
             programs: None,
+            tickets: None,
         }
     }
 
@@ -199,17 +212,28 @@ impl Client {
             ConnectFault::Fabric(fault) => CallFault::Disconnected(Cause::Fabric(fault)),
         })?;
         let (credential, timeout) = (self.credential, self.raw.timeout());
-        let token = self.raw.begin_by(|cx, peer, token| {
-            make::<P>(cx, peer, &CallTerms { credential, timeout, token }, &arguments)
-        })?;
+        let token = match self.raw.is_protected() {
+            true => self.raw.begin_protected::<P>(&arguments)?,
+            false => self.raw.begin_by(|cx, peer, token| {
+                make::<P>(cx, peer, &CallTerms { credential, timeout, token }, &arguments)
+            })?,
+        };
         let mut finished = self.raw.next_finished()?;
         while finished.token != token {
             self.raw.give(finished);
             finished = self.raw.next_finished()?;
         }
         let finished = self.latest.insert(finished);
+        if let Some(fault) = finished.fault() {
+            return Err(fault);
+        }
         let message = finished.reply.as_ref().map_err(|fault| *fault)?;
         ReplyOctets { message, chunk: finished.chunk() }.results::<P::Results>()
+    }
+
+    /// The reason of the latest [`CallError::NoContext`], once.
+    pub fn take_context_fault(&mut self) -> Option<ContextFault> {
+        self.raw.take_context_fault()
     }
 
     /// Answers the server's calls for `time`; returns early if the connection ends.

@@ -70,7 +70,7 @@ pub use stag_engine::{
 pub use stag_fabrics::{AnyProvider, Endpoint, FabricAddress};
 pub use stag_pools::{Buf, Extent};
 pub use stag_protocol::{
-    rpc::{Accepted, Auth, AuthStatus, AuthSys, Credential, Denied, Gids},
+    rpc::{Accepted, Auth, AuthStatus, AuthSys, Credential, Denied, Gids, ProvenUser},
     xdr::{Error as XdrError, NoRoom, Reader, Writer},
 };
 pub use stag_verbs::{FabricFault, Limits, Provider};

@@ -4,7 +4,7 @@ use crate::codec::{Encoder, Octets, XdrType};
 use stag_engine::{Answer, AnswerItem, Call, CallId, Cx, Extents, PeerAddress, PeerId};
 use stag_pools::{Buf, Extent};
 use stag_protocol::{
-    rpc::{Accepted, Credential, ReplyHeader, Xid},
+    rpc::{Accepted, AuthStatus, Credential, ProvenUser, ReplyHeader, Xid},
     xdr::NoRoom,
 };
 use std::{
@@ -64,6 +64,16 @@ impl<'c, 'k, T: XdrType> Replier<'c, 'k, T> {
         &self.incoming.call.header.credential
     }
 
+    /// The principal that the caller's ticket proves, with the protection of the call. None of a
+    /// call without RPCSEC_GSS, and of a server without contexts
+    /// ([`ServerBuilder::contexts`](crate::ServerBuilder::contexts)).
+    pub const fn proven(&self) -> Option<&ProvenUser<'c>> {
+        match &self.incoming.call.header.credential {
+            Credential::Proven(user) => Some(user),
+            Credential::None | Credential::Sys(_) | Credential::Other(_) => None,
+        }
+    }
+
     /// The octets of an argument that came in a Read chunk, to keep them without a copy. None if
     /// they came inline; then they are few enough to copy.
     pub fn share(&self, octets: Octets<'_>) -> Option<Extent> {
@@ -98,6 +108,13 @@ impl<'c, 'k, T: XdrType> Replier<'c, 'k, T> {
     /// Replies that the procedure was not executed.
     pub fn refuse(self, why: Accepted) -> Replied {
         self.incoming.cx.refuse(&self.incoming.call, why);
+        self.incoming.is_settled.set(true);
+        Replied(())
+    }
+
+    /// Denies the call because of its caller, with AUTH_TOOWEAK for example.
+    pub fn deny(self, status: AuthStatus) -> Replied {
+        self.incoming.cx.deny(&self.incoming.call, status);
         self.incoming.is_settled.set(true);
         Replied(())
     }

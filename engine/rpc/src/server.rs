@@ -11,11 +11,13 @@ use crate::{
     },
     sim,
 };
+use stag_engine::gss::GssContexts;
 use stag_engine::{
     Command, Config, Handle, PeerAddress, clock::Clock, config::INLINE_LEN, control, launch,
     stats::Snapshot,
 };
 use stag_fabrics::Endpoint;
+use stag_protocol::rpc::gss::GssService;
 use std::{
     fmt, io,
     sync::{Arc, mpsc},
@@ -36,6 +38,8 @@ pub struct ServerBuilder {
     clock: Clock,
     admit: Admit,
     cores: Option<usize>,
+    contexts: Option<Arc<GssContexts>>,
+    demand: Option<GssService>,
 }
 
 impl fmt::Debug for ServerBuilder {
@@ -94,6 +98,7 @@ struct ShardOrders {
     admit: Admit,
     is_shared: bool,
     panics: PanicCount,
+    demand: Option<GssService>,
 }
 
 impl Server {
@@ -114,6 +119,8 @@ impl Server {
             clock: Clock::start(),
             admit: Arc::new(|_| true),
             cores: None,
+            contexts: None,
+            demand: None,
         }
     }
 
@@ -230,6 +237,25 @@ impl ServerBuilder {
         Self { admit: Arc::new(admit), ..self }
     }
 
+    /// Takes calls of RPCSEC_GSS in these contexts, as [`contexts_of_keytab`] makes them;
+    /// [`Replier::proven`](crate::Replier::proven) is the caller. Calls with other credentials are
+    /// taken as before.
+    ///
+    /// [`contexts_of_keytab`]: crate::gss::contexts_of_keytab
+    #[must_use]
+    pub fn contexts(self, contexts: Arc<GssContexts>) -> Self {
+        Self { contexts: Some(contexts), ..self }
+    }
+
+    /// Denies calls with less protection than this, and calls without a ticket, with AUTH_TOOWEAK
+    /// (RFC 2203 §5.3.3.3 takes it for a service that the server does not accept). Procedure 0
+    /// without a ticket is answered: a client looks by it for a server. Default: every call is
+    /// taken.
+    #[must_use]
+    pub fn demand(self, protection: GssService) -> Self {
+        Self { demand: Some(protection), ..self }
+    }
+
     /// Runs this number of shards for each fabric, each pinned to a core of its own. Default: one,
     /// on a core of the system's choice.
     #[must_use]
@@ -295,11 +321,16 @@ impl ServerBuilder {
     ) -> Result<ShardOrders, SetupError> {
         Ok(ShardOrders {
             urls: at.iter().map(|url| of_shard(url, index)).collect::<Result<_, _>>()?,
-            config: Config { xid_seed: u32::from_ne_bytes(random()?), ..self.config.clone() },
+            config: Config {
+                xid_seed: u32::from_ne_bytes(random()?),
+                gss: self.contexts.clone().or_else(|| self.config.gss.clone()),
+                ..self.config.clone()
+            },
             clock: self.clock,
             admit: Arc::clone(&self.admit),
             is_shared: shards > 1,
             panics: PanicCount::default(),
+            demand: self.demand,
         })
     }
 }
@@ -347,6 +378,7 @@ fn build<S: Programs + 'static>(
         is_shared: orders.is_shared,
     };
     let door = Door::new(programs, ()).count_panics(orders.panics.clone());
+    let door = door.demand(orders.demand);
     let mut shard = shard_for(&Purpose::Listen(&orders.urls), door, parts)?;
     let bound = orders.urls.iter().map(|url| shard.listen(url)).collect::<Result<_, _>>()?;
     Ok((shard, bound))

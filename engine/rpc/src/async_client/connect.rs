@@ -4,12 +4,14 @@ use super::{
     AsyncClient,
     line::{OrderLine, OrderTaker},
     local::{self, LocalPass, LocalShard},
+    protected::OrderProtector,
     slot::lock,
 };
 use crate::{
     app::Door,
     client::{ClientBuilder, sizes},
     error::SetupError,
+    gss::Tickets,
     shard::{AnyShard, Purpose, ShardParts, is_simulated, parse, random, shard_for},
     sim,
 };
@@ -128,14 +130,18 @@ struct AsyncSetup {
     keep: bool,
     line: Arc<OrderLine>,
     connected: Sender<Result<(), Cause>>,
+    tickets: Option<Tickets>,
+    timeout: Duration,
 }
 
 impl AsyncSetup {
     /// A shard that connects.
     fn shard(self) -> Result<Box<dyn AnyShard<AsyncShardApp>>, SetupError> {
-        let Self { to, config, clock, keep, line, connected } = self;
+        let Self { to, config, clock, keep, line, connected, tickets, timeout } = self;
+        let protector = tickets.map(|tickets| OrderProtector::open(&tickets, timeout));
+        let protector = protector.transpose().map_err(SetupError::Tickets)?;
         let parts = ShardParts { config, clock, admission: Box::new(|_| false), is_shared: false };
-        let door = Door::new((), OrderTaker::new(line, connected));
+        let door = Door::new((), OrderTaker::new(line, connected, protector));
         let mut shard = shard_for(&Purpose::Connect(&to), door, parts)?;
         shard.connect(&to, keep)?;
         Ok(shard)
@@ -232,7 +238,7 @@ impl ClientBuilder {
 
     fn connect_on(self, place: Place, url: &str) -> Result<AsyncClient, SetupError> {
         let to = parse(url)?;
-        let Self { config, clock, timeout, credential, keep, programs } = self;
+        let Self { config, clock, timeout, credential, keep, programs, tickets } = self;
         if programs.is_some() {
             return Err(SetupError::Config(
                 "an asynchronous client serves no programs: call serve on one that waits",
@@ -242,7 +248,10 @@ impl ClientBuilder {
         let config = Config { xid_seed: u32::from_ne_bytes(random()?), ..config };
         let (connected, connections) = mpsc::channel();
         let not_connected = |cause| SetupError::NotConnected { url: to.to_string(), cause };
-        let setup = |line| AsyncSetup { to: to.clone(), config, clock, keep, line, connected };
+        let setup = |line| {
+            let to = to.clone();
+            AsyncSetup { to, config, clock, keep, line, connected, tickets, timeout }
+        };
         let (running, ended) = if is_simulated(&to) {
             let line = Arc::new(OrderLine::new(None));
             let on = RunsOn::Simulated(sim::add(setup(Arc::clone(&line)).shard()?));

@@ -1,10 +1,14 @@
 //! The queue of orders to the thread of an asynchronous client, and the handler that carries them
 //! out there.
 
-use super::slot::{CallOrder, CallSlot, Completion, SlotOrder, index_of, lock};
+use super::{
+    protected::{ASKED, OrderProtector, OutstandingOrder, WaitingCall},
+    slot::{CallOrder, CallSlot, Completion, SlotOrder, index_of, lock},
+};
 use crate::{
     app::CallEnds,
-    call::{goes_short, header_len, room_for_item},
+    call::{CallError, goes_short, header_len, room_for_item},
+    gss::{ContextFault, ReplyVerdict},
     reply::copy,
 };
 use stag_engine::{
@@ -25,6 +29,7 @@ pub(super) struct OrderLine {
     slots: Mutex<FreeSlots>,
     /// Wakes the client's thread; none without one.
     waker: Option<Waker>,
+    context_fault: Mutex<Option<ContextFault>>,
 }
 
 /// Unused slots, and the number of all.
@@ -45,7 +50,13 @@ struct OrderList {
 
 impl OrderLine {
     pub(super) fn new(waker: Option<Waker>) -> Self {
-        Self { orders: Mutex::default(), slots: Mutex::default(), waker }
+        let (orders, slots, context_fault) = Default::default();
+        Self { orders, slots, waker, context_fault }
+    }
+
+    /// Takes the reason of the latest context that could not be had.
+    pub(super) fn take_context_fault(&self) -> Option<ContextFault> {
+        lock(&self.context_fault).take()
     }
 
     /// Has all callers woken by the next pass.
@@ -106,18 +117,27 @@ pub(super) struct OrderTaker {
     peer: Option<PeerId>,
     /// Reports once that the connection is made or has failed.
     connected: Option<Sender<Result<(), Cause>>>,
+    /// Of a client with tickets.
+    protector: Option<OrderProtector>,
 }
 
 impl OrderTaker {
-    pub(super) fn new(line: Arc<OrderLine>, connected: Sender<Result<(), Cause>>) -> Self {
+    pub(super) fn new(
+        line: Arc<OrderLine>,
+        connected: Sender<Result<(), Cause>>,
+        protector: Option<OrderProtector>,
+    ) -> Self {
         let (taken, calls, woken) = (Vec::new(), Vec::new(), VecDeque::new());
-        Self { line, taken, calls, woken, peer: None, connected: Some(connected) }
+        Self { line, taken, calls, woken, peer: None, connected: Some(connected), protector }
     }
 
     /// Makes a call. With `behind_cancel`, the call is queued even if it is short, because the
     /// entry that it may need is freed only when the cancelled calls are.
     fn call(&mut self, cx: &mut Cx<'_>, token: Token, completion: Completion, behind_cancel: bool) {
         let Some(peer) = self.peer else { return };
+        if let Some(protector) = &mut self.protector {
+            return protector.add(WaitingCall { token, completion, is_repeated: false });
+        }
         // Without a lock: unlocking would wait until the stores of the previous message are visible
         // to other cores.
         let order = completion.order().filter(|_| !completion.is_given_up());
@@ -128,7 +148,62 @@ impl OrderTaker {
         };
         match sent {
             Some(()) => self.keep(token, completion),
-            None => self.woken.extend(completion.complete(Err(CallFault::Limit), |_| ())),
+            None => self.fail(completion, CallFault::Limit.into()),
+        }
+    }
+
+    /// Ends a call with this error.
+    fn fail(&mut self, completion: Completion, error: CallError) {
+        self.woken.extend(completion.complete(Err(error), |_| ()));
+    }
+
+    /// Makes the calls that have a context, and asks for one that is missing.
+    fn send_protected(&mut self, cx: &mut Cx<'_>) {
+        let Some(peer) = self.peer else { return };
+        while let Some(protector) = &mut self.protector {
+            match protector.next(cx, peer) {
+                Ok(None) => return,
+                Ok(Some((call, Ok(())))) => self.keep(call.token, call.completion),
+                Ok(Some((call, Err(error)))) => self.fail(call.completion, error),
+                Err(fault) => return self.fail_waiting(fault),
+            }
+        }
+    }
+
+    /// Ends all calls that wait for a context.
+    fn fail_waiting(&mut self, fault: ContextFault) {
+        let Some(protector) = &mut self.protector else { return };
+        protector.note(&fault);
+        *lock(&self.line.context_fault) = Some(fault);
+        for call in protector.take_waiting() {
+            self.fail(call.completion, CallError::NoContext);
+        }
+    }
+
+    /// Ends a call in a context, or queues it again.
+    fn finish_protected(
+        &mut self,
+        sent: &OutstandingOrder,
+        completion: Completion,
+        outcome: &Outcome<'_>,
+    ) {
+        let (Some(protector), Ok(reply)) = (&mut self.protector, outcome.reply) else {
+            let fault = outcome.reply.err().unwrap_or(CallFault::Cancelled);
+            return self.fail(completion, fault.into());
+        };
+        match protector.judge(sent, reply) {
+            ReplyVerdict::NoContext if !sent.is_repeated => {
+                protector.add(WaitingCall { token: outcome.token, completion, is_repeated: true });
+            }
+            // A second denial is the outcome.
+            ReplyVerdict::Taken | ReplyVerdict::NoContext => {
+                let (chunk, clear) = (outcome.result.as_deref(), &protector.clear);
+                let ended = completion.complete(Ok(()), |reply| {
+                    reply.fill(clear, chunk.unwrap_or_default());
+                });
+                self.woken.extend(ended);
+            }
+            ReplyVerdict::Unproven(fault) => self.fail(completion, CallError::Unproven(fault)),
         }
     }
 }
@@ -204,13 +279,21 @@ fn send(cx: &mut Cx<'_>, peer: PeerId, token: Token, order: &CallOrder) -> Optio
 
 impl CallEnds for OrderTaker {
     fn on_reply(&mut self, _: Time, outcome: Outcome<'_>) {
+        if let (ASKED, Some(protector)) = (outcome.token, &mut self.protector) {
+            return match protector.take(outcome.reply) {
+                Ok(()) => {}
+                Err(fault) => self.fail_waiting(fault),
+            };
+        }
+        let sent = self.protector.as_mut().and_then(|protector| protector.finish(outcome.token));
         let Some(completion) = self.end(outcome.token) else { return };
+        if let Some(sent) = sent {
+            return self.finish_protected(&sent, completion, &outcome);
+        }
         let chunk = outcome.result.as_deref().unwrap_or_default();
-        let waker = completion.complete(outcome.reply.map(drop), |reply| {
-            reply.message.clear();
-            reply.message.extend_from_slice(outcome.reply.unwrap_or_default());
-            reply.chunk.clear();
-            reply.chunk.extend_from_slice(chunk);
+        let ended = outcome.reply.map(drop).map_err(CallError::Failed);
+        let waker = completion.complete(ended, |reply| {
+            reply.fill(outcome.reply.unwrap_or_default(), chunk);
         });
         self.woken.extend(waker);
     }
@@ -255,6 +338,7 @@ impl CallEnds for OrderTaker {
             }
         }
         self.taken = orders;
+        self.send_protected(cx);
         if has_lost_runner {
             let waits = self.calls.iter().flatten();
             self.woken.extend(waits.filter_map(|(_, call)| call.state().waker.take()));

@@ -9,12 +9,14 @@
 mod connect;
 mod line;
 mod local;
+mod protected;
 mod slot;
 
 use crate::{
     call::{CallError, ReplyOctets, encode, header, reply_max},
     codec::{Encoder, XdrType},
     error::SetupError,
+    gss::ContextFault,
     program::{ArgumentsOf, Procedure},
 };
 use connect::{Advance, AsyncShard};
@@ -103,7 +105,7 @@ impl<T> fmt::Debug for PendingCall<T> {
 impl<T> PendingCall<T> {
     /// The outcome of the call, whose reply the slot then has; until it comes, `context` is
     /// registered to be woken.
-    fn poll_end(&mut self, context: &Context<'_>) -> Poll<Result<(), CallFault>> {
+    fn poll_end(&mut self, context: &Context<'_>) -> Poll<Result<(), CallError>> {
         let slot = self.slot.as_mut().expect("a future is not polled after it was ready");
         let mut state = slot.state();
         if state.ended.is_none() {
@@ -158,7 +160,7 @@ impl<T: XdrType> Future for PendingCall<T> {
         }
         let Poll::Ready(ended) = polled else { return Poll::Pending };
         let slot = self.slot.take().expect("it was there when it was polled");
-        Poll::Ready(ended.map_err(CallError::Failed).and_then(|()| AsyncReply::new(slot)))
+        Poll::Ready(ended.and_then(|()| AsyncReply::new(slot)))
     }
 }
 
@@ -217,6 +219,11 @@ impl AsyncClient {
     /// As [`ClientBuilder::connect_async`](crate::ClientBuilder::connect_async).
     pub fn connect(url: &str) -> Result<Self, SetupError> {
         crate::Client::builder().connect_async(url)
+    }
+
+    /// The reason of the latest [`CallError::NoContext`], once.
+    pub fn take_context_fault(&self) -> Option<ContextFault> {
+        self.running.line().take_context_fault()
     }
 
     /// Calls procedure `P`. The call is started at once; the future is for its reply.

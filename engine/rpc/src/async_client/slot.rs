@@ -2,7 +2,7 @@
 //! reused with their buffers: no call allocates once there is a slot for each concurrent call.
 
 use super::line::OrderLine;
-use crate::call::CLIENT_TOKEN;
+use crate::call::{CLIENT_TOKEN, CallError};
 use stag_engine::{CallFault, Token};
 use stag_protocol::rpc::CallHeader;
 use std::{
@@ -48,7 +48,7 @@ pub(super) struct ReplySlotState {
     /// The memory of an order, which the next call of this slot uses; none during a call.
     order: Option<Box<CallOrder>>,
     pub(super) reply: OwnedReply,
-    pub(super) ended: Option<Result<(), CallFault>>,
+    pub(super) ended: Option<Result<(), CallError>>,
     pub(super) waker: Option<task::Waker>,
     /// Handles of the slot; the last one returns it.
     handles: u8,
@@ -80,6 +80,14 @@ pub(super) struct OwnedReply {
 }
 
 impl OwnedReply {
+    /// Copies a reply into it.
+    pub(super) fn fill(&mut self, message: &[u8], chunk: &[u8]) {
+        self.message.clear();
+        self.message.extend_from_slice(message);
+        self.chunk.clear();
+        self.chunk.extend_from_slice(chunk);
+    }
+
     /// Returns true if it has buffers.
     const fn is_some(&self) -> bool {
         self.message.capacity() > 0
@@ -142,7 +150,7 @@ impl SlotHandle {
         };
         // Before `write`, which is foreign code: if it panics, both ends leave the slot.
         let end = SlotEnd(Arc::clone(&slot));
-        let (ended, has_left) = (Err(CallFault::NoPeer), false);
+        let (ended, has_left) = (Err(CallFault::NoPeer.into()), false);
         let mut completion = Completion { end, ended, order: None, has_left };
         let caller = Self { end: SlotEnd(slot), reply: OwnedReply::default() };
         let written = write(&mut order);
@@ -176,7 +184,7 @@ impl Drop for SlotHandle {
 #[derive(Debug)]
 pub(super) struct Completion {
     end: SlotEnd,
-    ended: Result<(), CallFault>,
+    ended: Result<(), CallError>,
     /// The call, until this end leaves. Only this end sees it, so it is read without a lock.
     order: Option<Box<CallOrder>>,
     has_left: bool,
@@ -202,7 +210,7 @@ impl Completion {
     /// received reply.
     pub(super) fn complete(
         mut self,
-        ended: Result<(), CallFault>,
+        ended: Result<(), CallError>,
         reply: impl FnOnce(&mut OwnedReply),
     ) -> Option<task::Waker> {
         self.ended = ended;

@@ -2,8 +2,9 @@
 
 use super::ClientContext;
 use crate::shard::random;
-use stag_engine::{CannotSign, SignCall};
+use stag_engine::{CannotSign, Cx, Request, SignCall, Token};
 use stag_gss::{BodyFault, ProtectedRoom, Protection, TokenFault};
+use stag_pools::Buf;
 use stag_protocol::{
     rpc::{
         self, Accepted, Auth, AuthStatus, CallHeader, Credential, Denied, ReplyHeader, Xid,
@@ -11,7 +12,7 @@ use stag_protocol::{
     },
     xdr::{NoRoom, Reader, Writer, padded},
 };
-use std::{cell::Cell, fmt, rc::Rc};
+use std::{cell::Cell, fmt, rc::Rc, time::Duration};
 
 /// Offset of the sequence number in a call: XID to procedure have six words, the flavor and the
 /// length of the credential two, its version and its procedure two.
@@ -218,6 +219,29 @@ impl ProtectedCall {
             writer.u32(0)?;
         }
         Ok(())
+    }
+
+    /// The request of a call without chunks for its items and without results, as
+    /// [`ProtectedCall::destroy`] makes one. None when memory for it is short.
+    pub fn whole_request(
+        &self,
+        cx: &Cx<'_>,
+        to: CalledProgram,
+        (timeout, token): (Duration, Token),
+    ) -> Option<Request> {
+        let message = self.message(cx, to)?;
+        let (reply_max, _) = self.reply_room(ReplyHeader::LEN, 0);
+        Some(Request { message, item: None, reply_max, result: None, timeout, token })
+    }
+
+    /// The message in memory of the shard. Its signatures are missing.
+    pub fn message(&self, cx: &Cx<'_>, to: CalledProgram) -> Option<Buf> {
+        let len = self.message_len();
+        let mut message = cx.message(len)?;
+        let mut writer = Writer::new(message.spare_mut().get_mut(..len)?);
+        self.write(to, &mut writer).ok()?;
+        message.extend(len);
+        Some(message)
     }
 
     /// Signs the call each time it is sent ([`Cx::call_signed`](stag_engine::Cx::call_signed)).

@@ -142,6 +142,13 @@ impl ClientContext {
         self.window
     }
 
+    /// The sequence number of the next transmission. From
+    /// [`MAXSEQ`](stag_protocol::rpc::gss::MAXSEQ) on there is none, and the context has to be
+    /// renewed.
+    pub fn next_number(&self) -> u32 {
+        self.keys.upcoming_sequence()
+    }
+
     /// The number of the next token, which no receiver checks.
     pub(super) fn next_token(&self) -> u64 {
         self.tokens.fetch_add(1, Relaxed)

@@ -26,6 +26,11 @@ pub struct FinishedCall {
 }
 
 impl FinishedCall {
+    /// The reason why a call in a context has no results, although it may have a reply.
+    pub(crate) const fn fault(&self) -> Option<CallError> {
+        self.fault
+    }
+
     /// Content of the Write chunk, if the reply used one.
     pub(crate) fn chunk(&self) -> &[u8] {
         self.result.as_deref().unwrap_or_default()

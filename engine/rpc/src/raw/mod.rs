@@ -8,6 +8,7 @@ mod protected;
 
 pub use call::RawCall;
 pub use keeper::{FinishedCall, Recovery};
+pub(crate) use protected::insert;
 
 use crate::{
     app::Door,

@@ -4,10 +4,12 @@
 
 use super::{FinishedCall, MARGIN, RawCall, RawClient};
 use crate::{
-    call::{CLIENT_TOKEN, CallError, accepted, room_for_item},
+    call::{CLIENT_TOKEN, CallError, accepted, encode, room_for_item},
+    codec::{Encoder, XdrType as _},
     gss::{
         CalledProgram, ClientContext, ContextFault, ContextSource, CreationRequest, ProtectedCall,
     },
+    program::{ArgumentsOf, Procedure},
     reply::copy,
 };
 use stag_engine::{CallFault, Cx, PeerId, Request, RequestItem, Token};
@@ -46,7 +48,8 @@ pub(super) struct SentCall {
     to: CalledProgram,
     results_max: usize,
     item_max: usize,
-    has_item: bool,
+    /// The position in the arguments of the item that may travel in a chunk.
+    item_at: Option<usize>,
     /// It is made for the second time, because its server did not have its first context.
     pub(super) is_repeated: bool,
     /// It ends its context; its outcome does not matter.
@@ -60,6 +63,23 @@ pub(super) struct UnsentCall {
     pub(super) item: Option<Buf>,
 }
 
+/// A call whose arguments are encoded, except for an item that may travel in a chunk.
+struct EncodedCall<'a> {
+    to: CalledProgram,
+    arguments: Vec<u8>,
+    /// The item, with its position in the arguments.
+    item: Option<(usize, &'a [u8])>,
+    results_max: usize,
+    item_max: usize,
+}
+
+/// Makes an item part of arguments, with its padding.
+pub(crate) fn insert(arguments: &mut Vec<u8>, at: usize, item: &[u8]) {
+    let padding = padded(item.len()) - item.len();
+    let zeros = std::iter::repeat_n(0, padding);
+    arguments.splice(at..at, item.iter().copied().chain(zeros));
+}
+
 impl SentCall {
     /// Makes the call. Its outcome carries its token.
     fn request(
@@ -68,15 +88,14 @@ impl SentCall {
         item: Option<Buf>,
         timeout: Duration,
     ) -> Result<Request, CallError> {
-        let none = CallError::Failed(CallFault::Limit);
-        let len = self.message.message_len();
-        let mut message = cx.message(len).ok_or(none)?;
-        let mut writer = Writer::new(message.spare_mut().get_mut(..len).ok_or(none)?);
-        self.message.write(self.to, &mut writer).map_err(|NoRoom| CallError::TooLong)?;
-        message.extend(len);
+        let message = self.message.message(cx, self.to);
+        let message = message.ok_or(CallError::Failed(CallFault::Limit))?;
+        // Without protection of the body nothing follows the arguments.
+        let arguments_at = message.len().saturating_sub(self.message.arguments().len());
         let results_max = ReplyHeader::LEN + self.results_max;
         let (reply_max, apart) = self.message.reply_room(results_max, self.item_max);
-        let item = item.map(|octets| RequestItem { position: len, octets });
+        let position = arguments_at + self.item_at.unwrap_or_default();
+        let item = item.map(|octets| RequestItem { position, octets });
         let result = room_for_item(cx, apart)?;
         Ok(Request { message, item, reply_max, result, timeout, token: self.token })
     }
@@ -117,26 +136,55 @@ impl<P: Provider> RawClient<P> {
         call: &RawCall<'_>,
         emit: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
     ) -> Result<Token, CallError> {
-        let service = self.protector.as_ref().ok_or(CallError::NoContext)?.service;
         let mut arguments = vec![0; call.arguments_max];
         let mut writer = Writer::new(&mut arguments);
         emit(&mut writer).map_err(|NoRoom| CallError::TooLong)?;
         let len = writer.len();
         arguments.truncate(len);
-        let mut apart = call.item;
-        if service != GssService::None {
-            arguments.extend_from_slice(apart.take().unwrap_or_default());
-            arguments.resize(padded(arguments.len()), 0);
-        }
-        let &RawCall { program, version, procedure, results_max, item_max, .. } = call;
+        let &RawCall { program, version, procedure, results_max, item_max, item, .. } = call;
         let to = CalledProgram { program, version, procedure };
+        let item = item.map(|octets| (len, octets));
+        self.send_encoded(EncodedCall { to, arguments, item, results_max, item_max })
+    }
+
+    /// Makes a call of `Q` in a context, as [`send_protected`](Self::send_protected) does.
+    pub(crate) fn begin_protected<Q: Procedure>(
+        &mut self,
+        arguments: &ArgumentsOf<'_, Q>,
+    ) -> Result<Token, CallError> {
+        let mut room = vec![0; Q::Arguments::LEN_MAX];
+        let mut encoder = Encoder::new(&mut room);
+        encode::<Q>(&mut encoder, arguments).map_err(|NoRoom| CallError::TooLong)?;
+        let (len, item) = encoder.finish();
+        room.truncate(len);
+        let item = item.as_ref().map(|(at, octets)| (*at, &**octets));
+        self.send_encoded(EncodedCall {
+            to: CalledProgram { program: Q::PROGRAM, version: Q::VERSION, procedure: Q::NUMBER },
+            arguments: room,
+            item,
+            results_max: Q::Results::LEN_MAX,
+            item_max: Q::Results::ITEM_MAX,
+        })
+    }
+
+    fn send_encoded(&mut self, call: EncodedCall<'_>) -> Result<Token, CallError> {
+        let service = self.protector.as_ref().ok_or(CallError::NoContext)?.service;
+        let EncodedCall { to, mut arguments, item, results_max, item_max } = call;
+        let (item_at, apart) = match item {
+            Some((at, octets)) if service == GssService::None => (Some(at), Some(octets)),
+            item => {
+                if let Some((at, octets)) = item {
+                    insert(&mut arguments, at, octets);
+                }
+                (None, None)
+            }
+        };
         let message = self.in_context(to, arguments)?;
         let peer = self.peer.ok_or(CallFault::NoPeer)?;
         if self.keeper().done.len() >= self.outcomes_max {
             return Err(CallFault::Limit.into());
         }
         let token = Token(CLIENT_TOKEN | self.calls);
-        let has_item = apart.is_some();
         let (is_repeated, is_destroy) = (false, false);
         let call = SentCall {
             token,
@@ -144,7 +192,7 @@ impl<P: Provider> RawClient<P> {
             to,
             results_max,
             item_max,
-            has_item,
+            item_at,
             is_repeated,
             is_destroy,
         };
@@ -269,7 +317,7 @@ impl<P: Provider> RawClient<P> {
         let message = self.in_context(call.to, call.message.arguments().to_vec())?;
         let peer = self.peer.ok_or(CallFault::NoPeer)?;
         // Part of the item may still be in a socket.
-        if call.has_item && item.is_none() {
+        if call.item_at.is_some() && item.is_none() {
             return Err(CallFault::Limit.into());
         }
         self.start(peer, SentCall { message, is_repeated: true, ..call }, |_| Ok(item))
@@ -288,7 +336,7 @@ impl<P: Provider> RawClient<P> {
             to: CalledProgram { procedure: 0, ..to },
             results_max: 0,
             item_max: 0,
-            has_item: false,
+            item_at: None,
             is_repeated: true,
             is_destroy: true,
         };

@@ -19,7 +19,7 @@ pub const PROGRAM: u32 = 0x3f53_54ff;
 pub const ITEM_MAX: usize = 100_000;
 const ENCTYPE: Enctype = Enctype::Aes256Sha384;
 
-fn key(octets: &[u8]) -> ContextKey<'_> {
+pub fn key(octets: &[u8]) -> ContextKey<'_> {
     ContextKey { enctype: ENCTYPE, octets, acceptor_subkey: true }
 }
 
