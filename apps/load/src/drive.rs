@@ -1,5 +1,7 @@
 //! A generator with its shard, on one core.
 
+mod tickets;
+
 use crate::{
     generator::{Generator, SessionStep},
     latency::CallRecord,
@@ -16,11 +18,15 @@ use stag_protocol::{
     rpc::{AuthSys, Gids},
     rpcrdma::{Version, Versions},
 };
+use stag_rpc::gss::Tickets;
 use stag_verbs::{FabricFault, Limits, Provider, Time};
 use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
 /// Time that a core spins with nothing to do before it lets others run.
 const SPIN: Duration = Duration::from_micros(50);
+
+/// Octets of a protected message in addition to its item.
+const AROUND_ITEM: usize = 1_024;
 
 /// Pause before a server that asked for patience is asked again.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -58,6 +64,10 @@ pub struct LoadPlan {
     pub reconnects: bool,
     /// Octets of the longest reply without chunks.
     pub receive_len: usize,
+    /// Tickets of Kerberos, by which calls of NFS are made instead of AUTH_SYS.
+    pub tickets: Option<Tickets>,
+    /// Contexts at most; connections above that share them.
+    pub contexts_max: usize,
 }
 
 impl LoadPlan {
@@ -84,6 +94,8 @@ impl LoadPlan {
                 true => INLINE_LEN,
                 false => Config::default().receive_len,
             },
+            tickets: None,
+            contexts_max: 1,
         }
     }
 
@@ -96,8 +108,10 @@ impl LoadPlan {
         let receives = calls + peers * 2 + 64;
         let Self { receive_len, .. } = *self;
         let depth = u32::try_from(self.depth).unwrap_or(u32::MAX);
-        let (small, medium) = (calls * 4 + 64, if self.len > 1_024 { calls * 2 + 4 } else { 4 });
-        let large = if self.len > 65_536 { calls * 2 + 2 } else { 2 };
+        // Under protection an item is part of its message.
+        let len = self.len + self.tickets.as_ref().map_or(0, |_| AROUND_ITEM);
+        let (small, medium) = (calls * 4 + 64, if len > 1_024 { calls * 2 + 4 } else { 4 });
+        let large = if len > 65_536 { calls * 2 + 2 } else { 2 };
         Config {
             call_versions: self.versions,
             call_tls: self.tls.clone(),
@@ -157,6 +171,10 @@ pub struct Load<P: Provider> {
     /// Set by the first reply: the version in use, or none over TCP.
     spoken: Option<Option<Version>>,
     reconnects: bool,
+    /// Tickets of which no context was made.
+    tickets: Option<Tickets>,
+    contexts_max: usize,
+    is_version4: bool,
 }
 
 impl<P: Provider> fmt::Debug for Load<P> {
@@ -189,7 +207,20 @@ impl<P: Provider> Load<P> {
         let shard = Shard::new(provider, generator, plan.shard(), Box::new(|_| false))?;
         let connections = if plan.workload == Workload::ConnStorm { 0 } else { plan.connections };
         let (timeout, reconnects) = (plan.timeout, plan.reconnects);
-        Ok(Self { shard, timeout, connections, to: None, spoken: None, reconnects })
+        let (tickets, is_version4) = (plan.tickets.clone(), plan.workload.is_nfs4());
+        let (to, spoken) = (None, None);
+        let contexts_max = plan.contexts_max;
+        Ok(Self {
+            shard,
+            timeout,
+            connections,
+            to,
+            spoken,
+            reconnects,
+            tickets,
+            contexts_max,
+            is_version4,
+        })
     }
 
     /// Begins to connect; passes have to be run until [`Load::is_connected`].

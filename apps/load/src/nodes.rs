@@ -6,7 +6,9 @@ mod gaps;
 
 use crate::{
     latency::{CallRecord, LONGEST, Times, decode, histogram},
-    report::model::{ClientSide, HostFacts, RunOutcome, RunSetup, SCHEMA, SecondFigures},
+    report::model::{
+        ClientSide, ContextFigures, HostFacts, RunOutcome, RunSetup, SCHEMA, SecondFigures,
+    },
 };
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -96,6 +98,7 @@ pub fn share_until(setup: RunSetup, seconds: Vec<SecondFigures>) -> Result<RunOu
         outages: Vec::new(),
         gaps: Vec::new(),
         turns: None,
+        contexts: None,
         stages: None,
         seconds,
     })
@@ -243,6 +246,7 @@ fn joined(nodes: &[NodeResult]) -> Result<RunOutcome, String> {
         outages: outcomes().flat_map(|outcome| outcome.outages.clone()).collect(),
         gaps: gaps::joined(told()),
         turns: None,
+        contexts: ContextFigures::sum(outcomes().map(|outcome| outcome.contexts)),
         stages: None,
         seconds: sum.seconds(),
     })
@@ -303,6 +307,7 @@ mod tests {
             seed: 1,
             names: None,
             rdma_version: None,
+            sec: None,
         }
     }
 

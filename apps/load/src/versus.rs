@@ -12,7 +12,7 @@ use crate::{
     compare::{Rules, Verdict},
     floor::middle,
     latency::{Times, histogram},
-    report::model::RunOutcome,
+    report::model::{ContextFigures, RunOutcome},
 };
 use serde::Serialize;
 
@@ -228,6 +228,7 @@ pub fn merged<'a>(
         all.failed += run.failed;
         all.unsent += run.unsent;
         all.client.turns += run.client.turns;
+        all.contexts = ContextFigures::sum([all.contexts, run.contexts]);
         all.client.gap_max_us = all.client.gap_max_us.max(run.client.gap_max_us);
         all.client.doubts.extend_from_slice(&run.client.doubts);
         all.failure = all.failure.or_else(|| run.failure.clone());

@@ -215,6 +215,7 @@ fn result(seed: u64, seconds: u64, slower: f64) -> RunOutcome {
         seed,
         names: None,
         rdma_version: None,
+        sec: None,
     };
     RunOutcome {
         schema: SCHEMA.to_owned(),
@@ -242,6 +243,7 @@ fn result(seed: u64, seconds: u64, slower: f64) -> RunOutcome {
         outages: Vec::new(),
         gaps: Vec::new(),
         turns: None,
+        contexts: None,
         stages: None,
         seconds: (0..)
             .zip(&records)

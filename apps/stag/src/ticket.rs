@@ -1,19 +1,12 @@
-//! Calls by a ticket of Kerberos: the option `--sec`, and contexts for a client from
-//! libgssapi_krb5 (RFC 2203, RFC 4121).
+//! Calls by a ticket of Kerberos: the option `--sec`, and contexts for a client (RFC 2203,
+//! RFC 4121).
 
 use clap::{Args, ValueEnum};
 use stag_client::NfsClient;
-use stag_gss::InitiatorContext;
-use stag_gssapi::{
-    ClientCredentials, Enctype, GssFailure, GssInitiator, GssLibrary, InitiatorSettings,
-    PendingContext, ServiceName,
+use stag_rpc::gss::{
+    ContextFault, ContextSource, GssService, KerberosTickets, PendingSetup, Tickets,
 };
-use stag_protocol::rpc::gss::GssService;
-use stag_rpc::gss::{ContextFault, ContextSource, PendingSetup};
-use std::{cell::RefCell, fmt};
-
-/// The first sequence number of a context's calls.
-const FIRST: u32 = 1;
+use std::cell::RefCell;
 
 /// The credential of a caller, as mount(8) spells it (RFC 2623).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -78,8 +71,14 @@ pub struct CallSecOptions {
 /// There is no library of Kerberos, or no ticket.
 pub fn protect(client: &mut NfsClient, sec: CallerSec, host: &str) -> Result<(), ContextFault> {
     let Some(service) = sec.service() else { return Ok(()) };
-    client.protect(Box::new(TicketSource::open(host)?), service);
+    let source = tickets(service, host).source()?;
+    client.protect(Box::new(NotedSource(source)), service);
     Ok(())
+}
+
+/// Tickets for calls to the host of this name, with this protection.
+pub fn tickets(service: GssService, host: &str) -> Tickets {
+    Tickets::of_kerberos(service, KerberosTickets::new(&format!("nfs@{host}")))
 }
 
 thread_local! {
@@ -92,58 +91,15 @@ pub fn take_fault() -> Option<ContextFault> {
     LATEST.take()
 }
 
-/// Contexts with one server.
-struct TicketSource {
-    initiator: GssInitiator,
-    target: String,
-}
+/// Contexts with one server, whose failures have words in [`take_fault`].
+struct NotedSource(Box<dyn ContextSource>);
 
-impl TicketSource {
-    fn open(host: &str) -> Result<Self, ContextFault> {
-        let target = format!("nfs@{host}");
-        let library = GssLibrary::load().map_err(|fault| ContextFault(fault.to_string()))?;
-        let settings = InitiatorSettings {
-            target: ServiceName::HostBased(&target),
-            credentials: ClientCredentials::OfTheLibrary,
-            enctypes: &Enctype::ALL,
-            is_mutual: true,
-        };
-        let initiator = GssInitiator::new(library, &settings).map_err(|fault| words(&fault))?;
-        Ok(Self { initiator, target })
-    }
-}
-
-impl fmt::Debug for TicketSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TicketSource").field("target", &self.target).finish_non_exhaustive()
-    }
-}
-
-/// A failure with its fix.
-fn words(failure: &GssFailure) -> ContextFault {
-    ContextFault(failure.to_string())
-}
-
-impl ContextSource for TicketSource {
+impl ContextSource for NotedSource {
     fn begin(&mut self) -> Result<(Vec<u8>, Box<dyn PendingSetup>), ContextFault> {
-        let (token, pending) = self.initiator.begin().map_err(|failure| {
-            ContextFault(format!("{} (service {})", words(&failure), self.target))
-        })?;
-        Ok((token, Box::new(TicketSetup(pending))))
+        self.0.begin()
     }
 
     fn on_fault(&mut self, fault: &ContextFault) {
         LATEST.set(Some(fault.clone()));
-    }
-}
-
-/// A context that waits for the server's token.
-struct TicketSetup(PendingContext);
-
-impl PendingSetup for TicketSetup {
-    fn finish(self: Box<Self>, token: &[u8]) -> Result<InitiatorContext, ContextFault> {
-        let secret = self.0.finish(token).map_err(|failure| words(&failure))?;
-        InitiatorContext::new(&secret.context_key(), FIRST)
-            .map_err(|fault| ContextFault(fault.to_string()))
     }
 }

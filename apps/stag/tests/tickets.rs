@@ -1,12 +1,15 @@
-//! `stag call` by a ticket of Kerberos against NFS-Ganesha, with a KDC that the test starts. Where
-//! one of them is missing, the test says so and passes; with `STAG_NO_SKIP` in the environment, it
-//! fails. Ganesha needs root. It serves version 4 alone, because version 3 needs a port mapper.
+//! `stag call` and `stag bench` by a ticket of Kerberos against `stag serve` and NFS-Ganesha, with a
+//! KDC that the test starts. Where one of them is missing, the test says so and passes; with
+//! `STAG_NO_SKIP` in the environment, it fails. Ganesha needs root. It serves version 4 alone,
+//! because version 3 needs a port mapper.
 
-use crate::support::{Home, wait_for};
+use crate::support::{Home, Server, wait_for};
 use std::{
     env, fs,
-    path::Path,
-    process::{Child, Command, Stdio},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::Duration,
 };
 
 #[allow(dead_code)] // Of what it can do, some is for tests of the library.
@@ -72,14 +75,141 @@ fn prepared(home: &Home) -> Result<(Realm, Ganesha, u16), String> {
             return Err(format!("{file} is missing (fix: apt-get install {packages})"));
         }
     }
+    let (realm, keytab) = realm_of_localhost()?;
+    let port = free_port();
+    let server = start(home, &realm.folder, &keytab, port);
+    Ok((realm, server, port))
+}
+
+/// A realm, a ticket of alice in its cache, and the keys of `nfs/localhost`.
+fn realm_of_localhost() -> Result<(Realm, PathBuf), String> {
     let realm = Realm::start()?;
     realm.folder.kadmin("addprinc -randkey nfs/localhost");
     let keytab = realm.folder.path("localhost.keytab");
     realm.folder.kadmin(&format!("ktadd -norandkey -k {} nfs/localhost", keytab.display()));
     realm.folder.kinit("cache", &[]);
-    let port = free_port();
-    let server = start(home, &realm.folder, &keytab, port);
-    Ok((realm, server, port))
+    Ok((realm, keytab))
+}
+
+/// Runs the command in the realm.
+fn run_in(home: &Home, realm: &Folder, arguments: &[&str], cache: &str) -> Output {
+    let mut command = home.stag(arguments);
+    command
+        .env("KRB5_CONFIG", realm.path("usual.conf"))
+        .env("KRB5CCNAME", realm.cache(cache))
+        .env_remove("KRB5_CLIENT_KTNAME");
+    command.output().unwrap()
+}
+
+/// `stag serve` with these keys, at ports of the host; alice is the user of the tests.
+fn serve(home: &Home, realm: &Folder, keytab: &Path, ports: [u16; 2]) -> Server {
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    let map = format!("alice@{} = {}:{}\n", realm::REALM, uid.as_raw(), gid.as_raw());
+    fs::write(home.path("users"), map).unwrap();
+    let [rdma, tcp] = ports;
+    let (rdma, tcp) = (format!("iwarp://127.0.0.1:{rdma}"), format!("127.0.0.1:{tcp}"));
+    let keytab = keytab.to_str().unwrap();
+    let kerberos = ["--keytab", keytab, "--kerberos-map", "users", "--sec", "krb5,krb5i,krb5p"];
+    let usual = ["serve", "data", "--mode", "unprivileged", "--insecure"];
+    let at = ["--listen", &rdma, "--tcp", &tcp];
+    let mut command = home.stag(&[&usual[..], &kerberos, &at].concat());
+    command.env("KRB5_CONFIG", realm.path("usual.conf"));
+    Server::start(home, command)
+}
+
+/// The result of a run of `stag bench` that succeeds.
+fn measured(home: &Home, realm: &Folder, arguments: &[&str]) -> serde_json::Value {
+    let short = ["--warm-up", "0.1", "--json", "-"];
+    let done = run_in(home, realm, &[&["bench"], arguments, &short].concat(), "cache");
+    assert!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
+    serde_json::from_slice(&done.stdout).unwrap()
+}
+
+/// The reason, if a test cannot run here.
+fn skip(why: &str) {
+    assert!(env::var_os("STAG_NO_SKIP").is_none(), "must not be skipped: {why}");
+    println!("skipped: {why}");
+}
+
+#[test]
+fn a_load_is_made_by_tickets_under_every_protection() {
+    let home = Home::new();
+    let (realm, keytab) = match realm_of_localhost() {
+        Ok(realm) => realm,
+        Err(why) => return skip(&why),
+    };
+    let ports = [free_port(), free_port()];
+    let _server = serve(&home, &realm.folder, &keytab, ports);
+    let of_each = ["--connections", "2", "--depth", "2", "--calls", "40", "--file-size", "64K"];
+    let rdma = (format!("iwarp://localhost:{}", ports[0]), ["null", "nfs3:mixed", "nfs4:meta"]);
+    let tcp = format!("tcp://localhost:{}", ports[1]);
+    for (at, workloads) in [rdma, (tcp, ["nfs3:meta", "nfs3:readdirplus", "nfs4:mixed"])] {
+        for sec in ["krb5", "krb5i", "krb5p"] {
+            let url = format!("{at}/data?sec={sec}");
+            for workload in workloads {
+                let names: &[&str] = match workload {
+                    "nfs3:readdirplus" => &["--names", "100"],
+                    _ => &["--size", "20000"],
+                };
+                let which = [&url, "--workload", workload];
+                let result =
+                    measured(&home, &realm.folder, &[&which[..], &of_each, names].concat());
+                let counts = [&result["calls"], &result["failed"], &result["contexts"]["created"]];
+                assert_eq!(counts, [40, 0, 2], "{url} {workload}");
+                assert_eq!(result["setup"]["sec"], sec);
+            }
+        }
+    }
+    // A ladder of rates from two cores; a ticket of a wrong name; no ticket.
+    let url = format!("tcp://localhost:{}/data", ports[1]);
+    let cores = if stag_cores() > 1 { "2" } else { "1" };
+    let rates = ["--sec", "krb5i", "--rate", "100,200", "--duration", "0.5", "--cores", cores];
+    let ladder = ["--workload", "nfs3:getattr", "--connections", "3"];
+    let result = measured(&home, &realm.folder, &[&[&*url], &rates[..], &ladder].concat());
+    for run in result.as_array().unwrap() {
+        assert!(run["calls"].as_u64() > Some(10) && run["contexts"]["created"] == 3, "{run}");
+    }
+    let other = format!("tcp://127.0.0.1:{}/data?sec=krb5", ports[1]);
+    for (url, cache, part) in
+        [(&*other, "cache", "nfs@127.0.0.1"), (&format!("{url}?sec=krb5"), "no cache", "kinit")]
+    {
+        let failed = run_in(&home, &realm.folder, &["bench", url, "--calls", "1"], cache);
+        let sentence = String::from_utf8_lossy(&failed.stderr).into_owned();
+        assert_eq!(failed.status.code(), Some(1), "{sentence}");
+        assert!(sentence.contains(part), "{sentence}");
+    }
+}
+
+/// Cores that the tests may use.
+fn stag_cores() -> usize {
+    thread::available_parallelism().map_or(1, Into::into)
+}
+
+#[test]
+fn a_run_gets_other_contexts_from_a_server_that_was_started_again() {
+    let home = Home::new();
+    let (realm, keytab) = match realm_of_localhost() {
+        Ok(realm) => realm,
+        Err(why) => return skip(&why),
+    };
+    let ports = [free_port(), free_port()];
+    let mut server = serve(&home, &realm.folder, &keytab, ports);
+    let url = format!("iwarp://localhost:{}/data?sec=krb5p", ports[0]);
+    let result = thread::scope(|scope| {
+        let run = scope.spawn(|| {
+            let what = ["--workload", "nfs3:write", "--size", "8K", "--file-size", "64K"];
+            let how = ["--depth", "4", "--duration", "4", "--reconnect"];
+            measured(&home, &realm.folder, &[&[&*url], &what[..], &how].concat())
+        });
+        thread::sleep(Duration::from_secs(2));
+        server.signal(rustix::process::Signal::KILL);
+        server.wait();
+        server = serve(&home, &realm.folder, &keytab, ports);
+        run.join().unwrap()
+    });
+    // A call outstanding at the end of the server is made again, in another context.
+    assert_eq!((&result["failed"], result["outages"].as_array().unwrap().len()), (&0.into(), 1));
+    assert_eq!(result["contexts"], serde_json::json!({ "created": 2, "renewed": 1 }));
 }
 
 #[test]
@@ -87,21 +217,11 @@ fn files_go_both_ways_by_a_ticket_under_every_protection() {
     let home = Home::new();
     let (realm, _server, port) = match prepared(&home) {
         Ok(prepared) => prepared,
-        Err(why) => {
-            assert!(env::var_os("STAG_NO_SKIP").is_none(), "must not be skipped: {why}");
-            return println!("skipped: {why}");
-        }
+        Err(why) => return skip(&why),
     };
     let content: Vec<u8> = (0..300_000_u32).map(|place| (place * 7 + place / 251) as u8).collect();
     fs::write(home.path("file"), &content).unwrap();
-    let run = |arguments: &[&str], cache: &str| {
-        let mut command = home.stag(arguments);
-        command
-            .env("KRB5_CONFIG", realm.folder.path("usual.conf"))
-            .env("KRB5CCNAME", realm.folder.cache(cache))
-            .env_remove("KRB5_CLIENT_KTNAME");
-        command.output().unwrap()
-    };
+    let run = |arguments: &[&str], cache: &str| run_in(&home, &realm.folder, arguments, cache);
     let server = format!("tcp://localhost:{port}/m");
     for sec in ["krb5", "krb5i", "krb5p"] {
         let url = format!("{server}/{sec}?sec={sec}");
@@ -111,6 +231,11 @@ fn files_go_both_ways_by_a_ticket_under_every_protection() {
         let read = run(&["call", &url, "--sec", sec, "cat"], "cache");
         assert!(read.status.success(), "{sec}: {}", String::from_utf8_lossy(&read.stderr));
         assert!(read.stdout == content, "{sec}: {} octets", read.stdout.len());
+        // Its window has 32 numbers, which the depth of 8 does not reach.
+        let what = ["--workload", "nfs4:mixed", "--size", "20000", "--file-size", "256K"];
+        let how = ["--sec", sec, "--depth", "8", "--connections", "2", "--calls", "200"];
+        let result = measured(&home, &realm.folder, &[&[&*server], &what[..], &how].concat());
+        assert_eq!([&result["calls"], &result["failed"]], [200, 0], "{sec}");
     }
     // Without Kerberos the export is closed; without a ticket there is no call.
     let closed = run(&["call", &format!("{server}/krb5"), "cat"], "cache");
@@ -128,7 +253,10 @@ fn a_credential_that_cannot_be_had_is_refused_with_what_to_write() {
         (&["call", "tcp://127.0.0.1:1/x?sec=krb6", "ls"][..], "sec=krb5"),
         (&["call", "tcp://127.0.0.1:1/x?sec=krb5", "--sec", "sys", "ls"], "contradict"),
         (&["call", "shm:///run/x.sock:/x", "--sec", "krb5", "ls"], "needs the server's name"),
-        (&["bench", "tcp://127.0.0.1:1/x?sec=krb5"], "AUTH_SYS alone"),
+        (&["bench", "tcp://127.0.0.1:1/x?sec=krb5", "--workload", "connstorm"], "outlasts them"),
+        (&["bench", "tcp://127.0.0.1:1", "--sec", "krb5"], "name an export"),
+        (&["bench", "tcp://127.0.0.1:1", "--sec", "krb5i", "--workload", "pull"], "no Kerberos"),
+        (&["bench", "tcp://127.0.0.1:1/x?sec=krb5", "--sec", "sys"], "contradict"),
     ] {
         let sentence = home.refused(arguments);
         assert!(sentence.contains(part), "{sentence}");

@@ -1,9 +1,9 @@
 //! The generator as the app of its shard: replies, connections, and calls of the server.
 
-use super::{ASKED_OF_SESSION, Generator, GeneratorPhase};
+use super::{ASKED_OF_SESSION, Generator, GeneratorPhase, contexts::OpenedReply};
 use crate::{stages::Stage, workload};
 use stag_client::Error;
-use stag_engine::{App, Call, CallFault, Cause, Cx, Outcome, PeerId};
+use stag_engine::{App, Call, CallFault, Cause, Cx, Outcome, PeerId, Token};
 use stag_protocol::rpc::Accepted;
 
 impl App for Generator {
@@ -40,18 +40,20 @@ impl App for Generator {
             self.items.give(item);
         }
         let Some(slot) = self.slots.get(index as usize) else {
-            let told = outcome.reply.map_err(Error::Call);
-            if let (ASKED_OF_SESSION, Some(sessions)) = (outcome.token, &mut self.sessions) {
-                return sessions.finish(told);
-            }
-            return self.told = Some(told.and_then(|reply| workload::stages(reply, octets)));
+            return self.take_own(outcome.token, outcome.reply.map_err(Error::Call), octets);
         };
         let ask = slot.ask;
+        if let Some(contexts) = &mut self.contexts {
+            contexts.finish(index);
+        }
         if let Some(watcher) = &mut self.watcher {
             watcher.stamp(index, Stage::Reply, cx.now());
         }
         let result = match outcome.reply {
-            Ok(reply) => self.check(index, ask, reply, octets),
+            Ok(reply) => match self.check(index, ask, reply, octets) {
+                Some(result) => result,
+                None => return,
+            },
             Err(CallFault::NoPeer) => Err(Error::NotConnected(self.down)),
             Err(fault) => Err(Error::Call(fault)),
         };
@@ -91,6 +93,32 @@ impl App for Generator {
         if self.phase == GeneratorPhase::Running {
             self.failure.get_or_insert(("the connection", Error::NotConnected(Some(cause))));
             self.give_up(cx.now());
+        }
+    }
+}
+
+impl Generator {
+    /// Takes the reply to a call that is not one of the workload.
+    #[cold]
+    fn take_own(&mut self, token: Token, reply: Result<&[u8], Error>, octets: &[u8]) {
+        if let Some(contexts) = &mut self.contexts
+            && contexts.take(token, reply)
+        {
+            return;
+        }
+        let Some(sessions) = self.sessions.as_mut().filter(|_| token == ASKED_OF_SESSION) else {
+            return self.told = Some(reply.and_then(|reply| workload::stages(reply, octets)));
+        };
+        let Some(contexts) = &mut self.contexts else { return sessions.finish(reply) };
+        let step = contexts.step();
+        contexts.finish(step);
+        match reply.map(|reply| (reply, contexts.judge(step, reply))) {
+            Ok((_, OpenedReply::Cleared(clear))) => {
+                sessions.finish(Ok(&clear));
+                contexts.give(clear);
+            }
+            Ok((_, OpenedReply::Refused(error))) | Err(error) => sessions.finish(Err(error)),
+            Ok((reply, OpenedReply::AsItCame | OpenedReply::Again)) => sessions.finish(Ok(reply)),
         }
     }
 }

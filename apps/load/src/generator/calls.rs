@@ -1,7 +1,11 @@
 //! Due calls: made, or counted as unsent when they cannot be made.
 
-use super::{Generator, GeneratorPhase, RequestSlot, unsent};
-use crate::{latency::nanos, schedule::Pace, workload::Ask};
+use super::{Generator, GeneratorPhase, RequestSlot, contexts::OpenedReply, unsent};
+use crate::{
+    latency::nanos,
+    schedule::Pace,
+    workload::{Ask, CallOutlet},
+};
 use stag_client::Error;
 use stag_engine::{Cx, Time, Token};
 
@@ -20,6 +24,9 @@ impl Generator {
             if intended >= self.span.until || self.is_enough() {
                 self.phase = GeneratorPhase::AwaitReplies;
                 return made;
+            }
+            if self.contexts.is_some() && !self.bring_ready() {
+                break;
             }
             if let Pace::Open(schedule) = &mut self.pace {
                 schedule.advance();
@@ -77,6 +84,9 @@ impl Generator {
             watcher.begin(index, intended, now);
         }
         let peer = slot.peer;
+        if let Some(contexts) = &mut self.contexts {
+            contexts.note_first(index);
+        }
         match &mut self.storm {
             Some(storm) => storm.begin(index),
             None => self.send(cx, index, peer, ask),
@@ -98,29 +108,51 @@ impl Generator {
         }
     }
 
-    /// Returns true if calls have neither a session nor a state.
+    /// Returns true if calls have neither a session nor a state nor a context.
     #[inline]
     const fn is_plain(&self) -> bool {
-        self.sessions.is_none() && self.progress.is_none()
+        self.sessions.is_none() && self.progress.is_none() && self.contexts.is_none()
     }
 
-    /// Makes a call that has a session or a state.
+    /// Makes a call that has a session, a state or a context.
     // A separate function, as is the check, so that the shortest calls save no registers for it.
     #[inline(never)]
     fn make_other(&mut self, cx: &mut Cx<'_>, index: u32, peer: usize, ask: Ask) -> Option<()> {
-        let peer = *self.peers.get(peer)?;
+        let (connection, peer) = (peer, *self.peers.get(peer)?);
+        match self.contexts.take() {
+            None => self.make_by(cx, index, peer, ask),
+            Some(mut contexts) => {
+                let outlet = contexts.outlet(index, connection, peer);
+                let made = outlet.and_then(|to| self.make_by(cx, index, to, ask));
+                self.contexts = Some(contexts);
+                made
+            }
+        }
+    }
+
+    fn make_by(
+        &mut self,
+        cx: &mut Cx<'_>,
+        index: u32,
+        to: impl CallOutlet,
+        ask: Ask,
+    ) -> Option<()> {
         let Self { maker, items, .. } = self;
-        let Some(sessions) = &mut self.sessions else {
-            let progress = self.progress.as_ref()?;
-            return maker.make_next(cx, peer, ask, Token(index.into()), progress, items);
-        };
-        let place = sessions.next_place(index)?;
-        maker.make_compound(cx, peer, ask, place, items)?;
-        sessions.begin(index);
-        Some(())
+        let token = Token(index.into());
+        match (&mut self.sessions, &self.progress) {
+            (Some(sessions), _) => {
+                let place = sessions.next_place(index)?;
+                maker.make_compound(cx, to, ask, place, items)?;
+                sessions.begin(index);
+                Some(())
+            }
+            (None, Some(progress)) => maker.make_next(cx, to, ask, token, progress, items),
+            (None, None) => maker.make(cx, to, ask, token, items),
+        }
     }
 
     /// Checks the reply to the call of slot `index`; returns the octets of payload that it moved.
+    /// None: the call is made again.
     #[inline]
     pub(super) fn check(
         &mut self,
@@ -128,16 +160,42 @@ impl Generator {
         ask: Ask,
         reply: &[u8],
         result: &[u8],
-    ) -> Result<u64, Error> {
+    ) -> Option<Result<u64, Error>> {
         match self.is_plain() {
-            true => self.maker.check(ask, reply, result),
+            true => Some(self.maker.check(ask, reply, result)),
             false => self.check_other(index, ask, reply, result),
         }
     }
 
-    /// The same for a call that has a session or a state.
+    /// The same for a call that has a session, a state or a context.
     #[inline(never)]
     fn check_other(
+        &mut self,
+        index: u32,
+        ask: Ask,
+        reply: &[u8],
+        result: &[u8],
+    ) -> Option<Result<u64, Error>> {
+        let opened = self.contexts.as_mut().map(|contexts| contexts.judge(index, reply));
+        Some(match opened {
+            None | Some(OpenedReply::AsItCame) => self.check_results(index, ask, reply, result),
+            Some(OpenedReply::Cleared(clear)) => {
+                let checked = self.check_results(index, ask, &clear, result);
+                self.contexts.as_mut()?.give(clear);
+                checked
+            }
+            Some(OpenedReply::Refused(error)) => Err(error),
+            Some(OpenedReply::Again) => {
+                // The server has not seen its sequence ID.
+                if let Some(sessions) = &mut self.sessions {
+                    sessions.undo(index);
+                }
+                return None;
+            }
+        })
+    }
+
+    fn check_results(
         &mut self,
         index: u32,
         ask: Ask,

@@ -7,6 +7,7 @@
 
 mod app;
 mod calls;
+mod contexts;
 mod outage;
 mod reverse;
 mod sessions;
@@ -19,6 +20,7 @@ use crate::{
     stages::{ClientStages, Stage, Watcher},
     workload::{Ask, CallProgress, Maker, SpareItems, Workload},
 };
+use contexts::Contexts;
 use outage::CallOutages;
 pub(crate) use outage::ReplySeries;
 use reverse::Laps;
@@ -129,6 +131,10 @@ pub struct Generator {
     progress: Option<Box<CallProgress>>,
     /// Of a workload of NFS version 4.1.
     sessions: Option<Box<Sessions>>,
+    /// Of calls by tickets.
+    contexts: Option<Box<Contexts>>,
+    /// There were places, and no context had room for a call.
+    is_held: bool,
     outages: CallOutages,
     items: SpareItems,
 }
@@ -183,6 +189,8 @@ impl Generator {
             storm,
             progress: CallProgress::new(maker.workload, places),
             sessions: None,
+            contexts: None,
+            is_held: false,
             outages: CallOutages::default(),
             items: SpareItems::new(maker.verify, places),
         }
@@ -310,6 +318,7 @@ impl Generator {
         self.last = now;
         let worked = !self.finished.is_empty();
         self.collect(cx, now);
+        self.renew_contexts(cx, now);
         let made = self.storm_on(cx, now) + self.ask_for_laps(cx, now);
         let made = made
             + if self.phase == GeneratorPhase::Running && self.laps.is_none() {
@@ -336,8 +345,8 @@ impl Generator {
     }
 
     fn collect(&mut self, cx: &mut Cx<'_>, now: Time) {
-        if self.free.is_empty() && !self.finished.is_empty() {
-            self.room_at = now;
+        if (self.free.is_empty() || self.is_held) && !self.finished.is_empty() {
+            (self.room_at, self.is_held) = (now, false);
         }
         let mut trips = PendingRoundTrips::NONE;
         let before = self.second.1.calls;

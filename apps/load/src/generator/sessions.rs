@@ -5,9 +5,9 @@
 //! call is a slot of its connection's session.
 
 use super::{ASKED_OF_SESSION, Generator};
-use crate::workload::{MINOR_VERSION, Maker, OTHER, SessionPlace, opening};
+use crate::workload::{CallOutlet, MINOR_VERSION, Maker, OTHER, SessionPlace, opening};
 use stag_client::{Error, create_session, exchange_id};
-use stag_engine::{Cx, PeerId, Token};
+use stag_engine::{Cx, Token};
 use stag_protocol::{
     nfs::{
         v3::FileHandle,
@@ -112,6 +112,13 @@ impl Sessions {
         }
     }
 
+    /// The server did not execute the latest call of place `index`.
+    pub(super) fn undo(&mut self, index: u32) {
+        if let Some(sequence) = self.sequences.get_mut(index as usize) {
+            *sequence = sequence.wrapping_sub(1);
+        }
+    }
+
     /// Takes the reply to a step.
     pub(super) fn finish(&mut self, reply: Result<&[u8], Error>) {
         let Some((connection, step)) = self.step.take() else { return };
@@ -200,7 +207,11 @@ impl Generator {
         let peer = *self.peers.get(connection).ok_or(Error::NotConnected(self.down))?;
         let Some(sessions) = &mut self.sessions else { return Ok(false) };
         sessions.step = Some((connection, step));
-        sessions.send(cx, peer, &self.maker)
+        let Some(contexts) = &mut self.contexts else {
+            return sessions.send(cx, peer, &self.maker);
+        };
+        let outlet = contexts.outlet(contexts.step(), connection, peer);
+        sessions.send(cx, outlet.ok_or(Error::NoContext)?, &self.maker)
     }
 
     /// Takes the outcome of that step; it is returned once.
@@ -210,7 +221,12 @@ impl Generator {
 }
 
 impl Sessions {
-    fn send(&mut self, cx: &mut Cx<'_>, peer: PeerId, maker: &Maker) -> Result<bool, Error> {
+    fn send(
+        &mut self,
+        cx: &mut Cx<'_>,
+        mut to: impl CallOutlet,
+        maker: &Maker,
+    ) -> Result<bool, Error> {
         let (connection, step) = self.step.ok_or(OTHER)?;
         let session = *self.sessions.get(connection).ok_or(OTHER)?;
         let files = maker.files.as_ref().ok_or(OTHER)?;
@@ -224,7 +240,9 @@ impl Sessions {
         let mut send = |requests: &[Request<'_>]| {
             let call = maker.compound_call(RESULTS_LEN_MAX);
             maker
-                .short_compound(cx, peer, ASKED_OF_SESSION, call, |writer| emit(writer, requests))
+                .short_compound(cx, &mut to, ASKED_OF_SESSION, call, |writer| {
+                    emit(writer, requests)
+                })
                 .ok_or(Error::NoMemory)?;
             if let [Request::Sequence(_), ..] = requests {
                 self.begin(first);

@@ -55,6 +55,9 @@ pub struct RunSetup {
     /// Versions of RPC-over-RDMA to call by, as on the command line; none over TCP.
     #[serde(default)]
     pub rdma_version: Option<String>,
+    /// Protection of calls by a ticket of Kerberos: krb5, krb5i or krb5p; none by AUTH_SYS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sec: Option<String>,
 }
 
 /// Host of a run.
@@ -155,6 +158,25 @@ pub struct ClientSide {
     pub doubts: Vec<String>,
 }
 
+/// Contexts of RPCSEC_GSS that a run used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContextFigures {
+    /// Contexts that the server granted, the ones in place of others included.
+    pub created: u64,
+    /// Contexts that replaced one which the server had no more, or whose numbers were used up.
+    pub renewed: u64,
+}
+
+impl ContextFigures {
+    /// All of them together; none of none.
+    pub fn sum(all: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
+        all.into_iter().flatten().reduce(|sum, one| Self {
+            created: sum.created.saturating_add(one.created),
+            renewed: sum.renewed.saturating_add(one.renewed),
+        })
+    }
+}
+
 /// Time without an answer, because a connection was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outage {
@@ -253,6 +275,9 @@ pub struct RunOutcome {
     /// Results with the same one took turns: they met the same states of their host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<String>,
+    /// Contexts of calls by a ticket of Kerberos.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contexts: Option<ContextFigures>,
     /// Second by second. The last one may be incomplete.
     pub seconds: Vec<SecondFigures>,
 }

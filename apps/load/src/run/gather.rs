@@ -10,7 +10,8 @@ use crate::{
     generator::ReplySeries,
     latency::{CallRecord, Times},
     report::model::{
-        ClientSide, HostFacts, Outage, OutageGap, RunOutcome, RunSetup, SCHEMA, SecondFigures,
+        ClientSide, ContextFigures, HostFacts, Outage, OutageGap, RunOutcome, RunSetup, SCHEMA,
+        SecondFigures,
     },
     stages::{self, ClientStages},
 };
@@ -158,12 +159,14 @@ impl Gathered {
             gaps: gaps(&outages, &replies, elapsed_s),
             outages,
             turns: None,
+            contexts: ContextFigures::sum(reports.iter().map(|report| report.contexts)),
             stages: watched(reports.iter_mut().filter_map(|report| report.stages.take())),
             seconds: self.seconds,
         };
         let failure = reports.iter().find_map(|report| report.failure);
+        let context_fault = reports.iter_mut().find_map(|report| report.context_fault.take());
         let written = reports.into_iter().map(|report| report.written).collect();
-        Ok(Measured { outcome, failure, written })
+        Ok(Measured { outcome, failure, context_fault, written })
     }
 }
 

@@ -14,6 +14,7 @@ use gather::Gathered;
 use stag_client::Error;
 use stag_engine::clock::Clock;
 use stag_fabrics::Endpoint;
+use stag_rpc::gss::ContextFault;
 use std::{
     fmt, io,
     sync::{
@@ -58,6 +59,8 @@ pub struct Measured {
     pub outcome: RunOutcome,
     /// The first call that failed, and why.
     pub failure: Option<(&'static str, Error)>,
+    /// The reason for which the server granted no other context.
+    pub context_fault: Option<ContextFault>,
     /// Blocks that each thread wrote.
     pub written: Vec<Vec<bool>>,
 }
@@ -73,6 +76,8 @@ pub enum RunError {
     Memory(io::Error),
     /// A connection cannot be made.
     Connect(Error),
+    /// A context of RPCSEC_GSS cannot be made.
+    Context(ContextFault),
     /// A session of NFS version 4.1 cannot be made.
     Session(Error),
     /// A thread ended too early.
@@ -86,7 +91,7 @@ pub enum RunError {
 impl RunError {
     /// True if the server, or the way to it, is at fault.
     pub const fn is_of_connecting(&self) -> bool {
-        matches!(self, Self::Random(_) | Self::Memory(_) | Self::Connect(_))
+        matches!(self, Self::Random(_) | Self::Memory(_) | Self::Connect(_) | Self::Context(_))
     }
 }
 
@@ -97,6 +102,7 @@ impl fmt::Display for RunError {
             Self::Random(error) => write!(f, "the system gives no random numbers: {error}"),
             Self::Memory(error) => write!(f, "no memory or descriptors to call with: {error}"),
             Self::Connect(error) => error.fmt(f),
+            Self::Context(fault) => write!(f, "no context of Kerberos: {fault}"),
             Self::Session(error) => write!(f, "no session of NFS version 4.1: {error}"),
             Self::Ended => f.write_str("a generator ended early"),
             Self::Panicked => f.write_str("a generator panicked"),

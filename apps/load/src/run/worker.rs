@@ -3,9 +3,9 @@
 use super::{RunError, host};
 use crate::{
     drive::{Load, LoadPlan, To},
-    generator::{GeneratorWatch, ReplySeries},
+    generator::{Generator, GeneratorWatch, ReplySeries},
     latency::CallRecord,
-    report::model::RunSetup,
+    report::model::{ContextFigures, RunSetup},
     schedule::{Pace, RunSpan, Schedule, SchedulePart},
     stages::ClientStages,
 };
@@ -13,6 +13,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use stag_client::Error;
 use stag_engine::{Stages, clock::Clock, launch};
 use stag_fabrics::{Endpoint, Fabric, FabricVisitor, Open, Settings, StreamsOnly};
+use stag_rpc::gss::ContextFault;
 use stag_verbs::{Provider, Time};
 use std::{
     sync::{
@@ -41,6 +42,8 @@ pub(super) struct WorkerReport {
     pub(super) preemptions: Option<u64>,
     pub(super) is_pinned: bool,
     pub(super) failure: Option<(&'static str, Error)>,
+    pub(super) contexts: Option<ContextFigures>,
+    pub(super) context_fault: Option<ContextFault>,
     pub(super) written: Vec<bool>,
     pub(super) version: Option<u32>,
     pub(super) stages: Option<Box<Watched>>,
@@ -155,7 +158,9 @@ impl WorkerSeat {
         if load.generator().failure().is_none() {
             // Sessions that remain end with their lease.
             let _ = load.end_sessions(|| self.clock.now(), || false);
+            load.end_contexts(|| self.clock.now());
         }
+        let context_fault = load.with_generator(Generator::take_context_fault);
         let generator = load.generator();
         let report = WorkerReport {
             measured: generator.measured(),
@@ -165,6 +170,8 @@ impl WorkerSeat {
                 .map(|(after, before)| after.saturating_sub(before)),
             is_pinned,
             failure: generator.failure(),
+            contexts: generator.context_counts(),
+            context_fault,
             written: generator.written().to_vec(),
             version: load.version(),
             outages: generator.outages().to_vec(),
@@ -212,6 +219,8 @@ impl WorkerSeat {
         let mut load = Load::new(provider, &self.plan).map_err(RunError::Memory)?;
         let clock = self.clock;
         load.meet(at, move || clock.now(), || self.is_stopped()).map_err(RunError::Connect)?;
+        load.begin_contexts(move || clock.now(), || self.is_stopped())
+            .map_err(RunError::Context)?;
         let run = *seed.last_chunk().expect("a seed is longer than a name");
         load.begin_sessions(run, move || clock.now(), || self.is_stopped())
             .map_err(RunError::Session)?;

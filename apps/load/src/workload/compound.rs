@@ -1,14 +1,14 @@
 //! Calls of NFS version 4.1: each is a COMPOUND of a session (RFC 8881 §2.10, §16.2).
 
 use super::{
-    LoadFiles,
+    CallOutlet, LoadFiles,
     ask::Ask,
     block,
     items::SpareItems,
     maker::{Maker, label, with_result},
 };
 use stag_client::Error;
-use stag_engine::{Cx, PeerId, Request as CallRequest, Token};
+use stag_engine::{CallFault, Cx, Request as CallRequest, Token};
 use stag_protocol::{
     nfs::{
         Bulk,
@@ -53,7 +53,7 @@ impl Maker {
     pub fn make_compound(
         &self,
         cx: &mut Cx<'_>,
-        peer: PeerId,
+        mut to: impl CallOutlet,
         ask: Ask,
         place: SessionPlace,
         items: &mut SpareItems,
@@ -66,19 +66,19 @@ impl Maker {
         let name = label(ask);
         let name = &Text::<{ v3::Name::MAX }>(name.octets());
         match ask {
-            Ask::GetAttr => self.short_compound(cx, peer, token, short, |writer| {
+            Ask::GetAttr => self.short_compound(cx, &mut to, token, short, |writer| {
                 begin(writer, ask, sequence, file)?;
                 get_attributes(writer)
             }),
             Ask::Lookup { .. } | Ask::Find { .. } => {
-                self.short_compound(cx, peer, token, short, |writer| {
+                self.short_compound(cx, &mut to, token, short, |writer| {
                     begin(writer, ask, sequence, dir)?;
                     operation(writer, Operation::Lookup, name)?;
                     operation(writer, Operation::GetFh, &())?;
                     get_attributes(writer)
                 })
             }
-            Ask::Create { .. } => self.short_compound(cx, peer, token, short, |writer| {
+            Ask::Create { .. } => self.short_compound(cx, &mut to, token, short, |writer| {
                 begin(writer, ask, sequence, dir)?;
                 operation(writer, Operation::Open, &creation(name.0))?;
                 operation(writer, Operation::GetFh, &())?;
@@ -89,7 +89,7 @@ impl Maker {
                     &Close4Args { seqid: 0, open: Stateid::CURRENT },
                 )
             }),
-            Ask::Remove { .. } => self.short_compound(cx, peer, token, short, |writer| {
+            Ask::Remove { .. } => self.short_compound(cx, &mut to, token, short, |writer| {
                 begin(writer, ask, sequence, dir)?;
                 operation(writer, Operation::Remove, name)
             }),
@@ -99,8 +99,8 @@ impl Maker {
                     begin(writer, ask, sequence, file)?;
                     operation(writer, Operation::Read, &read)
                 })?;
-                cx.call(peer, with_result(cx, request, self.len)?);
-                Some(())
+                let request = with_result(cx, request, self.len)?;
+                to.send(cx, request)
             }
             Ask::Write { block: number } => {
                 let (offset, data) = (number * u64::from(count), Bulk::Apart(count));
@@ -109,8 +109,8 @@ impl Maker {
                     begin(writer, ask, sequence, file)?;
                     operation(writer, Operation::Write, &write)
                 })?;
-                cx.call(peer, items.add(cx, request, block(number, self.len, true))?);
-                Some(())
+                let request = items.add(cx, request, block(number, self.len, true))?;
+                to.send(cx, request)
             }
             _ => None,
         }
@@ -121,16 +121,16 @@ impl Maker {
     pub fn short_compound(
         &self,
         cx: &mut Cx<'_>,
-        peer: PeerId,
+        to: &mut impl CallOutlet,
         token: Token,
         call: RawCall<'_>,
         write: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
     ) -> Option<()> {
         let sent = match call.is_short() {
-            true => call.send_short(cx, peer, self.timeout, token, write),
-            false => {
-                call.write(cx, self.timeout, token, write).map(|request| cx.call(peer, request))
-            }
+            true => to.send_short(cx, (self.timeout, token), &call, write),
+            false => call.write(cx, self.timeout, token, write).and_then(|request| {
+                to.send(cx, request).ok_or(CallError::Failed(CallFault::Limit))
+            }),
         };
         debug_assert_ne!(sent, Err(CallError::TooLong), "there is room for every compound");
         sent.ok()

@@ -1,10 +1,11 @@
 //! Arguments of each call.
 
 use super::{
-    Label, LoadFiles, Workload, ask::Ask, block, items::SpareItems, name, template::ReadTemplate,
+    CallOutlet, Label, LoadFiles, Workload, ask::Ask, block, items::SpareItems, name,
+    template::ReadTemplate,
 };
 use stag_echo::driver::Drive;
-use stag_engine::{Cx, PeerId, Request, Token, stages::service};
+use stag_engine::{Cx, Request, Token, stages::service};
 use stag_protocol::{
     nfs::{
         Bulk, binding,
@@ -62,15 +63,15 @@ impl Maker {
     pub fn make(
         &self,
         cx: &mut Cx<'_>,
-        peer: PeerId,
+        mut to: impl CallOutlet,
         ask: Ask,
         token: Token,
         items: &mut SpareItems,
     ) -> Option<()> {
         if ask == Ask::Null {
-            return self.send_short(cx, peer, token, echo(stag_echo::NULL), |_| Ok(()));
+            return self.send_short(cx, &mut to, token, echo(stag_echo::NULL), |_| Ok(()));
         }
-        self.make_any(cx, peer, ask, token, items)
+        self.make_any(cx, &mut to, ask, token, items)
     }
 
     /// The same for any call.
@@ -79,17 +80,17 @@ impl Maker {
     fn make_any(
         &self,
         cx: &mut Cx<'_>,
-        peer: PeerId,
+        to: &mut impl CallOutlet,
         ask: Ask,
         token: Token,
         items: &mut SpareItems,
     ) -> Option<()> {
         match ask {
-            Ask::Null => self.send_short(cx, peer, token, echo(stag_echo::NULL), |_| Ok(())),
+            Ask::Null => self.send_short(cx, to, token, echo(stag_echo::NULL), |_| Ok(())),
             Ask::GetAttr => {
                 let called = self.nfs(Procedure::GetAttr, ATTRIBUTES_LEN);
                 let file = &self.files.as_ref()?.file;
-                self.send_short(cx, peer, token, called, |writer| file.emit(writer))
+                self.send_short(cx, to, token, called, |writer| file.emit(writer))
             }
             Ask::Echo { .. }
             | Ask::Pull { .. }
@@ -97,14 +98,14 @@ impl Maker {
             | Ask::Drive { .. }
             | Ask::Read { .. }
             | Ask::Write { .. } => {
-                cx.call(peer, self.request(cx, ask, token, items)?);
-                Some(())
+                let request = self.request(cx, ask, token, items)?;
+                to.send(cx, request)
             }
             _ => {
                 let label = label(ask);
                 let call = self.call(ask, label.octets())?;
                 let called = self.nfs_call(&call);
-                self.send_short(cx, peer, token, called, |writer| call.emit(writer))
+                self.send_short(cx, to, token, called, |writer| call.emit(writer))
             }
         }
     }
@@ -237,12 +238,12 @@ impl Maker {
     fn send_short(
         &self,
         cx: &mut Cx<'_>,
-        peer: PeerId,
+        to: &mut impl CallOutlet,
         token: Token,
         call: RawCall<'_>,
         write: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
     ) -> Option<()> {
-        let sent = bounded(call).send_short(cx, peer, self.timeout, token, write);
+        let sent = to.send_short(cx, (self.timeout, token), &bounded(call), write);
         debug_assert_eq!(sent, Ok(()), "calls are short");
         sent.ok()
     }

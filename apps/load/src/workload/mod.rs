@@ -1,7 +1,7 @@
 //! Kind of calls that a run makes.
 //!
 //! `ask` chooses the next call, `maker` writes it (a READ by its `template`), `check` reads its
-//! reply. `compound` does both by version 4.1 of NFS, `progress` for calls that depend on earlier
+//! reply, and an `outlet` sends it, protected or not. `compound` does both by version 4.1 of NFS, `progress` for calls that depend on earlier
 //! replies: the next page of a `listing`, and writes that are committed later.
 
 mod ask;
@@ -10,6 +10,7 @@ mod compound;
 mod items;
 mod listing;
 mod maker;
+mod outlet;
 mod progress;
 mod template;
 
@@ -19,6 +20,7 @@ pub(crate) use check::stages;
 pub(crate) use compound::{MINOR_VERSION, OTHER, SessionPlace, opening};
 pub(crate) use items::SpareItems;
 pub(crate) use maker::Maker;
+pub(crate) use outlet::{CallOutlet, ProtectedOutlet};
 pub(crate) use progress::CallProgress;
 
 use serde::{Deserialize, Serialize};

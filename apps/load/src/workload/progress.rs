@@ -1,7 +1,7 @@
 //! Calls that depend on earlier replies: pages of listings, and WRITEs that a COMMIT covers later.
 
 use super::{
-    LoadFiles, OTHER, Workload,
+    CallOutlet, LoadFiles, OTHER, Workload,
     ask::Ask,
     check::{carried_out, written},
     items::SpareItems,
@@ -9,7 +9,7 @@ use super::{
     maker::Maker,
 };
 use stag_client::Error;
-use stag_engine::{Cx, PeerId, Token};
+use stag_engine::{Cx, Token};
 use stag_protocol::{
     nfs::v3::{self, CommitOk, Verifier, WccData},
     xdr::{Piece, Reader},
@@ -59,22 +59,21 @@ impl Maker {
     pub fn make_next(
         &self,
         cx: &mut Cx<'_>,
-        peer: PeerId,
+        mut to: impl CallOutlet,
         ask: Ask,
         token: Token,
         progress: &CallProgress,
         items: &mut SpareItems,
     ) -> Option<()> {
         let Ask::ReadDirPlus { slot } = ask else {
-            return self.make(cx, peer, ask, token, items);
+            return self.make(cx, to, ask, token, items);
         };
         let LoadFiles { dir, .. } = self.files?;
         let place = progress.places.get(usize::try_from(slot).ok()?)?;
         let call = v3::Call::ReadDirPlus(place.args(dir, u32::try_from(self.len).ok()?));
         let called = self.nfs_call(&call);
         let request = self.without_items(cx, token, called, |writer| call.emit(writer))?;
-        cx.call(peer, request);
-        Some(())
+        to.send(cx, request)
     }
 
     /// The same as [`Maker::check`], of a call of [`Maker::make_next`].

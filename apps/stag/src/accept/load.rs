@@ -101,6 +101,7 @@ impl LoadTarget<'_> {
             seed,
             names: None,
             rdma_version: Some("1".to_owned()),
+            sec: None,
         };
         let plan = LoadPlan {
             seed,

@@ -99,7 +99,7 @@ impl BenchRuns {
     fn read(words: &[String]) -> Result<AskedRun, Error> {
         let arguments = parse(words)?;
         let url = arguments.url.as_deref().ok_or_else(|| Error::usage("a URL is missing"))?;
-        let url = Url::parse(url)?;
+        let url = Url::parse(url)?.with_sec(arguments.sec)?;
         check(&arguments, &url)?;
         let first = |rates: &List<f64>| rates.0.first().copied();
         let point = Point {

@@ -169,7 +169,7 @@ fn measure(arguments: &RunOptions, stop: &Stop) -> Result<Series, Error> {
                       'stag echo'",
         )
     })?;
-    let url = Url::parse(url)?;
+    let url = Url::parse(url)?.with_sec(arguments.sec)?;
     let mut nodes = match &arguments.nodes {
         Some(names) => Some(agent::meet(arguments, &names.0, stop)?),
         None => {
@@ -328,11 +328,7 @@ fn read(path: &Path) -> Result<Vec<RunOutcome>, Error> {
 
 /// Refuses arguments that cannot be combined.
 fn check(arguments: &RunOptions, url: &Url) -> Result<(), Error> {
-    if url.credential() != CallerSec::Sys {
-        return Err(Error::usage(format!(
-            "stag bench calls by AUTH_SYS alone: leave ?sec= out of the URL of {url}"
-        )));
-    }
+    check_sec(arguments, url)?;
     if arguments.workload.is_nfs() && url.path == b"/" {
         return Err(Error::usage(format!(
             "{} needs an export: write {url}/NAME as 'stag call {url} mount' shows it",
@@ -406,6 +402,29 @@ fn check(arguments: &RunOptions, url: &Url) -> Result<(), Error> {
         )));
     }
     Ok(())
+}
+
+/// Refuses calls by a ticket where none can be made.
+fn check_sec(arguments: &RunOptions, url: &Url) -> Result<(), Error> {
+    let (workload, sec) = (arguments.workload, url.credential().name());
+    if url.credential() == CallerSec::Sys {
+        return Ok(());
+    }
+    match workload {
+        Workload::ConnStorm => Err(Error::usage(format!(
+            "connstorm measures connections, and a context of Kerberos outlasts them: leave \
+             sec={sec} out"
+        ))),
+        Workload::Null if url.path != b"/" => Ok(()),
+        workload if workload.is_nfs() => Ok(()),
+        Workload::Null => Err(Error::usage(format!(
+            "sec={sec} is of calls to NFS: name an export, as {url}/NAME"
+        ))),
+        _ => Err(Error::usage(format!(
+            "{workload} calls the echo program, which takes no Kerberos: leave sec={sec} out, or \
+             choose null with an export, or a workload of NFS"
+        ))),
+    }
 }
 
 /// Refuses arguments that cannot be combined with reverse calls.

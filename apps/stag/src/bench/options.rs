@@ -6,6 +6,7 @@ use crate::{
         size::{self, octets as size},
         versions, written,
     },
+    ticket::CallSecOptions,
     tls::CallTlsOptions,
 };
 use clap::{Args, Command, CommandFactory, Parser, Subcommand};
@@ -248,6 +249,8 @@ pub struct RunOptions {
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     #[command(flatten)]
+    pub sec: CallSecOptions,
+    #[command(flatten)]
     pub tls: CallTlsOptions,
     /// Read options from a TOML file, by their long names; options of the command line override
     /// them
@@ -278,6 +281,7 @@ impl RunOptions {
             format!("--timeout={}", self.timeout),
             format!("--rdma-version={}", written(self.rdma_version)),
         ]);
+        words.extend(self.sec.sec.map(|sec| format!("--sec={}", sec.name())));
         words.extend(self.depth.map(|depth| format!("--depth={depth}")));
         words.extend(self.names.map(|names| format!("--names={names}")));
         words.extend(self.warm_up.map(|seconds| format!("--warm-up={seconds}")));

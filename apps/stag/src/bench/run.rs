@@ -6,6 +6,7 @@ use crate::{
     args::written,
     call::{Url, cannot_connect},
     stop::Stop,
+    ticket,
     tls::explained,
 };
 use stag_engine::{Sampling, clock::Clock};
@@ -15,6 +16,7 @@ use stag_load::{
     run::{Measured, RunError, RunHooks, RunPlan},
 };
 use stag_protocol::rpc::Accepted;
+use stag_rpc::gss::Tickets;
 use stag_tuning::{HostDigest, HostPlan};
 use std::{sync::OnceLock, time::Duration};
 
@@ -25,6 +27,8 @@ const WARM_UP: f64 = 2.0;
 pub const DURATION: f64 = 10.0;
 /// Default number of names in a directory that is listed.
 const NAMES: u32 = 10_000;
+/// Contexts of all cores: 'stag serve' keeps 64 of a principal.
+const CONTEXTS_MAX: usize = 48;
 /// Time from when all are connected to the first call, of a run on this node alone.
 pub const LEAD: Duration = stag_load::run::LEAD;
 
@@ -64,6 +68,7 @@ pub fn setup(arguments: &RunOptions, url: &Url, point: Point) -> RunSetup {
             .fabric()
             .is_some()
             .then(|| written(arguments.rdma_version).to_owned()),
+        sec: url.credential().service().map(|_| url.credential().name().to_owned()),
     }
 }
 
@@ -143,7 +148,14 @@ fn gather(
     let measured = run.measure_from(hooks.begin, hooks.live);
     let measured = measured.map_err(|error| cannot(url, error, stop));
     let mut measured = explained(tls.as_ref(), measured)?;
-    measured.outcome.failure = measured.failure.map(|(call, error)| told(workload, call, error));
+    let why = measured.context_fault.take();
+    measured.outcome.failure = measured.failure.map(|(call, error)| {
+        let text = told(workload, call, error);
+        match &why {
+            Some(why) if error == stag_client::Error::NoContext => format!("{text}: {why}"),
+            _ => text,
+        }
+    });
     Ok(measured)
 }
 
@@ -182,10 +194,17 @@ fn plan(
         user: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
         is_nfs: url.path != b"/",
         versions: arguments.rdma_version,
+        tickets: tickets(url),
+        contexts_max: CONTEXTS_MAX.checked_div(cores).unwrap_or(1).max(1),
         reconnects: arguments.reconnect,
         sampling: Sampling { every, clock: Some(clock), ..Sampling::default() },
         ..LoadPlan::new(setup.workload, setup.size, setup.depth)
     }
+}
+
+/// Tickets by which the URL's server is called.
+fn tickets(url: &Url) -> Option<Tickets> {
+    Some(ticket::tickets(url.credential().service()?, &url.written_host()?))
 }
 
 /// Why a run failed.

@@ -51,11 +51,20 @@ pub fn table(outcomes: &[RunOutcome]) -> String {
     text
 }
 
-/// The RPC-over-RDMA version in use, to be appended to the URL.
+/// The RPC-over-RDMA version in use, and the contexts, to be appended to the URL.
 fn version(outcome: &RunOutcome) -> String {
-    outcome
+    let version = outcome
         .rdma_version
-        .map_or_else(String::new, |version| format!(", RPC-over-RDMA version {version}"))
+        .map_or_else(String::new, |version| format!(", RPC-over-RDMA version {version}"));
+    let contexts = outcome.contexts.map_or_else(String::new, |contexts| {
+        let s = if contexts.created == 1 { "" } else { "s" };
+        let renewed = match contexts.renewed {
+            0 => String::new(),
+            renewed => format!(", {renewed} of them renewed"),
+        };
+        format!(", {} context{s}{renewed}", contexts.created)
+    });
+    format!("{version}{contexts}")
 }
 
 fn head(outcome: &RunOutcome) -> String {
@@ -73,6 +82,7 @@ pub fn parameters(setup: &RunSetup, spoken: &str) -> [String; 2] {
         }
         _ => "closed loop".to_owned(),
     };
+    let by = setup.sec.as_ref().map_or_else(String::new, |sec| format!(" by {sec}"));
     let s = |count: &usize| if *count == 1 { "" } else { "s" };
     let compared = match (setup.workload.has_payload(), setup.verified) {
         (false, _) => "none",
@@ -80,7 +90,7 @@ pub fn parameters(setup: &RunSetup, spoken: &str) -> [String; 2] {
         (true, false) => "NOT verified",
     };
     [
-        format!("{workload}{payload} to {url}{spoken}"),
+        format!("{workload}{payload} to {url}{by}{spoken}"),
         format!(
             "{pace}; {connections} connection{}, depth {depth}, {cores} core{}; payload {compared}",
             s(connections),

@@ -370,6 +370,7 @@ mod tests {
             seed: 1,
             names: None,
             rdma_version: Some("1".to_owned()),
+            sec: None,
         }
     }
 

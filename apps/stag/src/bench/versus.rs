@@ -30,7 +30,10 @@ const WARM_UP: f64 = 0.5;
 /// Measures both in turns, and says whether the second is slower than the first.
 pub fn in_turns(arguments: &VersusOptions) -> Result<(), Error> {
     let (one, other) = match (&arguments.run.url, &arguments.other) {
-        (Some(one), Some(other)) => (Url::parse(one)?, Url::parse(other)?),
+        (Some(one), Some(other)) => {
+            let sec = arguments.run.sec;
+            (Url::parse(one)?.with_sec(sec)?, Url::parse(other)?.with_sec(sec)?)
+        }
         _ => return Err(Error::usage("say what to compare: 'stag bench versus URL_A URL_B'")),
     };
     let run = RunOptions {

@@ -226,7 +226,7 @@ fn stage_table(page: &mut String, title: &str, stages: &[StageTimes]) {
 type Fact = (&'static str, fn(&RunOutcome) -> String);
 
 /// Facts about the method of the measurement.
-const CONFIGURATION: [Fact; 14] = [
+const CONFIGURATION: [Fact; 15] = [
     ("server", |outcome| outcome.setup.url.clone()),
     ("workload", |outcome| outcome.setup.workload.to_string()),
     ("payload", |outcome| match (outcome.setup.workload.has_payload(), outcome.setup.verified) {
@@ -244,6 +244,9 @@ const CONFIGURATION: [Fact; 14] = [
         outcome
             .rdma_version
             .map_or_else(|| "none".to_owned(), |version| format!("version {version}"))
+    }),
+    ("protection of calls", |outcome| {
+        outcome.setup.sec.clone().unwrap_or_else(|| "none".to_owned())
     }),
     ("connections", |outcome| outcome.setup.connections.to_string()),
     ("depth", |outcome| outcome.setup.depth.to_string()),

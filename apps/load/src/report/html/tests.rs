@@ -35,6 +35,7 @@ fn outcome(rate: Option<f64>, size: usize) -> RunOutcome {
         seed: 1,
         names: None,
         rdma_version: Some("1".to_owned()),
+        sec: None,
     };
     RunOutcome {
         schema: SCHEMA.to_owned(),
@@ -61,6 +62,7 @@ fn outcome(rate: Option<f64>, size: usize) -> RunOutcome {
         outages: Vec::new(),
         gaps: Vec::new(),
         turns: None,
+        contexts: None,
         client: ClientSide { pinned: 1, ..ClientSide::default() },
         stages: None,
         seconds,
