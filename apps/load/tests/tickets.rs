@@ -12,6 +12,7 @@ mod world;
 use counting::allocations;
 use gss_server::{Defect, Server, State, Tickets as Granted};
 use stag_client::Error;
+use stag_gss as _; // of the server
 use stag_load::{LoadPlan, Pace, Workload};
 use stag_protocol::rpc::gss::{GssService, MAXSEQ};
 use stag_rpc::gss::{ContextFault, Tickets};

@@ -1,5 +1,5 @@
-//! `stag call` and `stag bench` by a ticket of Kerberos against `stag serve` and NFS-Ganesha, with a
-//! KDC that the test starts. Where one of them is missing, the test says so and passes; with
+//! `stag call` and `stag bench` by a ticket of Kerberos against `stag serve` and NFS-Ganesha, with
+//! a KDC that the test starts. Where one of them is missing, the test says so and passes; with
 //! `STAG_NO_SKIP` in the environment, it fails. Ganesha needs root. It serves version 4 alone,
 //! because version 3 needs a port mapper.
 

@@ -161,7 +161,8 @@ impl ClientBuilder {
         let keep = keep && to.fabric().is_some();
         let mut raw = RawClient::serving(programs, to.fabric(), config, clock, timeout)?;
         if let Some(tickets) = tickets {
-            raw.protect(tickets.source().map_err(SetupError::Tickets)?, tickets.service());
+            let source = tickets.source().map_err(|ContextFault(why)| SetupError::Tickets(why));
+            raw.protect(source?, tickets.service());
         }
         let mut client = Client { raw, to, credential, keep, latest: None };
         client.connected().map_err(|fault| fault.at(&client.to))?;

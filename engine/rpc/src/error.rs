@@ -1,6 +1,5 @@
 //! Errors in the set-up of a server or a client.
 
-use crate::gss::ContextFault;
 use stag_engine::{Cause, ConfigFault};
 use stag_verbs::FabricFault;
 use std::{error::Error, fmt, io};
@@ -21,8 +20,8 @@ pub enum SetupError {
     Config(&'static str),
     /// The system has no memory, descriptor or thread left.
     Os(io::Error),
-    /// There are no tickets, or no library of Kerberos.
-    Tickets(ContextFault),
+    /// There are no tickets, or no library of Kerberos, for this reason.
+    Tickets(String),
     /// A shard ended by a panic, with this text.
     Panicked(String),
     /// Listening at this address failed.
@@ -59,7 +58,7 @@ impl fmt::Display for SetupError {
                 "the system has no memory, descriptor or thread for it ({error}): ask for fewer \
                  buffers, connections or cores, or raise the limits of the process"
             ),
-            Self::Tickets(fault) => write!(f, "no Kerberos: {fault}"),
+            Self::Tickets(why) => write!(f, "no Kerberos: {why}"),
             Self::Panicked(why) => write!(f, "a shard ended by a panic: {why}"),
             Self::Listen { url, fault } => {
                 write!(f, "cannot listen at {url}: {fault}{}", listen_advice(*fault))

@@ -27,6 +27,7 @@ use std::{
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
+use tempfile as _; // of the realm
 
 const SERVICES: [GssService; 3] = [GssService::None, GssService::Integrity, GssService::Privacy];
 const TOO_WEAK: CallError = CallError::Denied(Denied::AuthError(AuthStatus::TOO_WEAK));

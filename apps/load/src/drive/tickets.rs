@@ -3,7 +3,7 @@
 use super::Load;
 use stag_client::Error;
 use stag_protocol::nfs::{v3, v4};
-use stag_rpc::gss::ContextFault;
+use stag_rpc::gss::{CalledProgram, ContextFault};
 use stag_verbs::{Provider, Time};
 use std::time::Duration;
 
@@ -23,7 +23,8 @@ impl<P: Provider> Load<P> {
     ) -> Result<(), ContextFault> {
         let Some(tickets) = self.tickets.take() else { return Ok(()) };
         let version = if self.is_version4 { v4::VERSION } else { v3::VERSION };
-        let program = (v3::PROGRAM, version);
+        // RFC 2203 §5.2: a context is created by procedure 0 of the program
+        let program = CalledProgram { program: v3::PROGRAM, version, procedure: 0 };
         let contexts_max = self.contexts_max;
         self.with_generator(|generator| generator.by_tickets(&tickets, program, contexts_max))?;
         let mut fault = None;

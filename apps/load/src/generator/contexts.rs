@@ -1,10 +1,11 @@
 //! Contexts of RPCSEC_GSS (RFC 2203) for the calls of a generator.
 //!
 //! Each connection has a context of its own, as a client with one connection has; connections above
-//! [`LoadPlan::contexts_max`](crate::LoadPlan::contexts_max) share them. Sequence numbers belong to a context, and its server drops a
-//! call without an answer if the number is below its window: a call is made only while all
-//! outstanding numbers of the context are inside. Contexts exist before the first call that counts.
-//! If the server has one no more, its calls are made again in another one, and their time goes on.
+//! [`contexts_max`](crate::LoadPlan::contexts_max) share them. Sequence numbers belong to a context,
+//! and its server drops a call without an answer if the number is below its window: a call is made
+//! only while all outstanding numbers of the context are inside. Contexts exist before the first
+//! call that counts. If the server has one no more, its calls are made again in another one, and
+//! their time goes on.
 
 use super::{Generator, GeneratorPhase};
 use crate::{report::model::ContextFigures, workload::ProtectedOutlet};
@@ -114,8 +115,8 @@ pub(super) enum OpenedReply {
 pub(super) struct Contexts {
     source: Box<dyn ContextSource>,
     service: GssService,
-    /// The program and the version that grants them.
-    program: (u32, u32),
+    /// The program, the version and the procedure, 0, that grants them.
+    program: CalledProgram,
     places: Box<[ContextPlace]>,
     /// Of each place for a call, and of the step of a session in the last one.
     calls: Box<[CallPlace]>,
@@ -140,7 +141,7 @@ impl Contexts {
     /// None yet: `count` contexts for the calls of `calls` places.
     pub(super) fn open(
         tickets: &Tickets,
-        program: (u32, u32),
+        program: CalledProgram,
         count: usize,
         calls: usize,
     ) -> Result<Self, ContextFault> {
@@ -314,8 +315,7 @@ impl Contexts {
 
     /// Asks the server to forget all contexts.
     fn end(&mut self, cx: &mut Cx<'_>, peers: &[PeerId], timeout: Duration) {
-        let (program, version) = self.program;
-        let to = CalledProgram { program, version, procedure: 0 };
+        let to = self.program;
         for (at, place) in self.places.iter_mut().enumerate() {
             let (Some(context), Some(peer)) = (place.granted.take(), peers.get(at)) else {
                 continue;
@@ -323,7 +323,7 @@ impl Contexts {
             let message = ProtectedCall::destroy(&context);
             let token = Token(TOKENS + at as u64);
             if let Some(message) = message
-                && let Some(request) = message.whole_request(cx, to, (timeout, token))
+                && let Some(request) = message.whole_request(cx, to, timeout, token)
             {
                 self.ending += 1;
                 cx.call_signed(*peer, request, message.signer());
@@ -335,7 +335,7 @@ impl Contexts {
 /// The call that asks for a context (RFC 2203 §5.2).
 fn creation(
     cx: &Cx<'_>,
-    (program, version): (u32, u32),
+    to: CalledProgram,
     request: &CreationRequest,
     timeout: Duration,
     token: Token,
@@ -345,7 +345,7 @@ fn creation(
         credential: Credential::Other(CreationRequest::credential(&mut room)),
         arguments_max: request.arguments.len(),
         results_max: CreationRequest::RESULTS_MAX + CreationRequest::VERIFIER_MAX,
-        ..RawCall::new(program, version, 0)
+        ..RawCall::new(to.program, to.version, to.procedure)
     };
     call.write(cx, timeout, token, |writer| writer.fixed(&request.arguments))
 }
@@ -355,7 +355,7 @@ impl Generator {
     pub(crate) fn by_tickets(
         &mut self,
         tickets: &Tickets,
-        program: (u32, u32),
+        program: CalledProgram,
         contexts_max: usize,
     ) -> Result<(), ContextFault> {
         let count = self.peers.len().min(contexts_max).max(1);

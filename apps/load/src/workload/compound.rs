@@ -127,7 +127,7 @@ impl Maker {
         write: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
     ) -> Option<()> {
         let sent = match call.is_short() {
-            true => to.send_short(cx, (self.timeout, token), &call, write),
+            true => to.send_short(cx, self.timeout, token, &call, write),
             false => call.write(cx, self.timeout, token, write).and_then(|request| {
                 to.send(cx, request).ok_or(CallError::Failed(CallFault::Limit))
             }),

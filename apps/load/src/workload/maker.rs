@@ -243,7 +243,7 @@ impl Maker {
         call: RawCall<'_>,
         write: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
     ) -> Option<()> {
-        let sent = to.send_short(cx, (self.timeout, token), &bounded(call), write);
+        let sent = to.send_short(cx, self.timeout, token, &bounded(call), write);
         debug_assert_eq!(sent, Ok(()), "calls are short");
         sent.ok()
     }

@@ -1,8 +1,9 @@
 //! Kind of calls that a run makes.
 //!
 //! `ask` chooses the next call, `maker` writes it (a READ by its `template`), `check` reads its
-//! reply, and an `outlet` sends it, protected or not. `compound` does both by version 4.1 of NFS, `progress` for calls that depend on earlier
-//! replies: the next page of a `listing`, and writes that are committed later.
+//! reply, and an `outlet` sends it, protected or not. `compound` does both by version 4.1 of NFS,
+//! `progress` for calls that depend on earlier replies: the next page of a `listing`, and writes
+//! that are committed later.
 
 mod ask;
 mod check;

@@ -20,7 +20,8 @@ pub(crate) trait CallOutlet {
     fn send_short(
         &mut self,
         cx: &mut Cx<'_>,
-        how: (Duration, Token),
+        timeout: Duration,
+        token: Token,
         call: &RawCall<'_>,
         write: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
     ) -> Result<(), CallError>;
@@ -35,7 +36,8 @@ impl CallOutlet for PeerId {
     fn send_short(
         &mut self,
         cx: &mut Cx<'_>,
-        (timeout, token): (Duration, Token),
+        timeout: Duration,
+        token: Token,
         call: &RawCall<'_>,
         write: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
     ) -> Result<(), CallError> {
@@ -61,7 +63,8 @@ impl CallOutlet for ProtectedOutlet<'_> {
     fn send_short(
         &mut self,
         cx: &mut Cx<'_>,
-        (timeout, token): (Duration, Token),
+        timeout: Duration,
+        token: Token,
         call: &RawCall<'_>,
         write: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
     ) -> Result<(), CallError> {

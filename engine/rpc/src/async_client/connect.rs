@@ -11,7 +11,7 @@ use crate::{
     app::Door,
     client::{ClientBuilder, sizes},
     error::SetupError,
-    gss::Tickets,
+    gss::{ContextFault, Tickets},
     shard::{AnyShard, Purpose, ShardParts, is_simulated, parse, random, shard_for},
     sim,
 };
@@ -139,7 +139,8 @@ impl AsyncSetup {
     fn shard(self) -> Result<Box<dyn AnyShard<AsyncShardApp>>, SetupError> {
         let Self { to, config, clock, keep, line, connected, tickets, timeout } = self;
         let protector = tickets.map(|tickets| OrderProtector::open(&tickets, timeout));
-        let protector = protector.transpose().map_err(SetupError::Tickets)?;
+        let protector = protector.transpose();
+        let protector = protector.map_err(|ContextFault(why)| SetupError::Tickets(why))?;
         let parts = ShardParts { config, clock, admission: Box::new(|_| false), is_shared: false };
         let door = Door::new((), OrderTaker::new(line, connected, protector));
         let mut shard = shard_for(&Purpose::Connect(&to), door, parts)?;

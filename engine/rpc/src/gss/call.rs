@@ -227,7 +227,8 @@ impl ProtectedCall {
         &self,
         cx: &Cx<'_>,
         to: CalledProgram,
-        (timeout, token): (Duration, Token),
+        timeout: Duration,
+        token: Token,
     ) -> Option<Request> {
         let message = self.message(cx, to)?;
         let (reply_max, _) = self.reply_room(ReplyHeader::LEN, 0);

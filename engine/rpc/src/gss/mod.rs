@@ -8,7 +8,7 @@
 //! | file | content |
 //! |---|---|
 //! | `source.rs` | [`ContextSource`]: Kerberos as this crate needs it |
-//! | `tickets.rs` | [`Tickets`] of a client, and the contexts of a server's keytab, by `stag-gssapi` |
+//! | `tickets.rs` | [`Tickets`] of a client, contexts of a server's keytab, by `stag-gssapi` |
 //! | `context.rs` | [`ClientContext`]: a context that its server has granted |
 //! | `call.rs` | [`ProtectedCall`]: one call, signed at each transmission, and its reply |
 
