@@ -32,7 +32,10 @@ impl<P: Provider> Load<P> {
             let ready = load.shard.with_app(|generator, cx| generator.ready_contexts(cx));
             Ok(match ready {
                 Ok(is_ready) => is_ready.then_some(()),
-                Err(found) => Some(fault = Some(found)),
+                Err(found) => {
+                    fault = Some(found);
+                    Some(())
+                }
             })
         });
         match (fault, ended) {

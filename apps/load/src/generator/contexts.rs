@@ -1,11 +1,10 @@
 //! Contexts of RPCSEC_GSS (RFC 2203) for the calls of a generator.
 //!
-//! Each connection has a context of its own, as a client with one connection has; connections above
-//! [`contexts_max`](crate::LoadPlan::contexts_max) share them. Sequence numbers belong to a context,
-//! and its server drops a call without an answer if the number is below its window: a call is made
-//! only while all outstanding numbers of the context are inside. Contexts exist before the first
-//! call that counts. If the server has one no more, its calls are made again in another one, and
-//! their time goes on.
+//! Each connection has a context of its own, as a client with one connection has; connections
+//! above `LoadPlan::contexts_max` share them. Sequence numbers belong to a context, and its server
+//! drops a call without an answer if the number is below its window: a call is made only while all
+//! outstanding numbers of the context are inside. Contexts exist before the first call that counts.
+//! If the server has one no more, its calls are made again in another one, and their time goes on.
 
 use super::{Generator, GeneratorPhase};
 use crate::{report::model::ContextFigures, workload::ProtectedOutlet};

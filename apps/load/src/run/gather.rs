@@ -69,7 +69,7 @@ impl Gathered {
                         *next = u64::MAX;
                     }
                     if let Some(place) = self.reports.get_mut(part) {
-                        *place = Some(report);
+                        *place = Some(*report);
                     }
                     if self.reports.iter().all(Option::is_some) {
                         return self.close(live);

@@ -32,7 +32,7 @@ pub(super) enum WorkerMessage {
     /// A second is over.
     Second(usize, u64, Box<CallRecord>),
     /// All is over.
-    Over(usize, WorkerReport),
+    Over(usize, Box<WorkerReport>),
 }
 
 /// Words of a thread at its end.
@@ -178,7 +178,7 @@ impl WorkerSeat {
             replies: generator.replies().cloned(),
             stages,
         };
-        let _ = self.to.send(WorkerMessage::Over(self.part, report));
+        let _ = self.to.send(WorkerMessage::Over(self.part, Box::new(report)));
     }
 
     fn is_stopped(&self) -> bool {

@@ -2,7 +2,7 @@
 //! out there.
 
 use super::{
-    protected::{ASKED, OrderProtector, OutstandingOrder, WaitingCall},
+    protected::{ASKED, MadeCall, OrderProtector, OutstandingOrder, WaitingCall},
     slot::{CallOrder, CallSlot, Completion, SlotOrder, index_of, lock},
 };
 use crate::{
@@ -163,8 +163,8 @@ impl OrderTaker {
         while let Some(protector) = &mut self.protector {
             match protector.next(cx, peer) {
                 Ok(None) => return,
-                Ok(Some((call, Ok(())))) => self.keep(call.token, call.completion),
-                Ok(Some((call, Err(error)))) => self.fail(call.completion, error),
+                Ok(Some(MadeCall { call, made: Ok(()) })) => self.keep(call.token, call.completion),
+                Ok(Some(MadeCall { call, made: Err(error) })) => self.fail(call.completion, error),
                 Err(fault) => return self.fail_waiting(fault),
             }
         }

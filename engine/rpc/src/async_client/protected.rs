@@ -28,6 +28,13 @@ pub(super) struct WaitingCall {
     pub(super) is_repeated: bool,
 }
 
+/// A call that was taken out of the queue.
+pub(super) struct MadeCall {
+    pub(super) call: WaitingCall,
+    /// An error is its outcome.
+    pub(super) made: Result<(), CallError>,
+}
+
 /// A call that is outstanding.
 pub(super) struct OutstandingOrder {
     token: Token,
@@ -77,8 +84,7 @@ impl OrderProtector {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Sends the next call, if it has a context with room. None: nothing can be sent. An error is
-    /// the outcome of the call.
+    /// Sends the next call, if it has a context with room. None: nothing can be sent.
     ///
     /// # Errors
     /// No context can be asked for.
@@ -86,7 +92,7 @@ impl OrderProtector {
         &mut self,
         cx: &mut Cx<'_>,
         peer: PeerId,
-    ) -> Result<Option<(WaitingCall, Result<(), CallError>)>, ContextFault> {
+    ) -> Result<Option<MadeCall>, ContextFault> {
         while self.waiting.front().is_some_and(|call| call.completion.is_given_up()) {
             self.waiting.pop_front();
         }
@@ -102,7 +108,7 @@ impl OrderProtector {
         let Some(call) = self.waiting.pop_front() else { return Ok(None) };
         let Some(message) = call.completion.order().map(|order| self.message(&context, order))
         else {
-            return Ok(Some((call, Err(CallFault::Limit.into()))));
+            return Ok(Some(MadeCall { call, made: Err(CallFault::Limit.into()) }));
         };
         let Some(message) = message else {
             // Its numbers are used up.
@@ -111,7 +117,7 @@ impl OrderProtector {
             return self.next(cx, peer);
         };
         let sent = self.send(cx, peer, &call, message);
-        Ok(Some((call, sent.ok_or(CallFault::Limit.into()))))
+        Ok(Some(MadeCall { call, made: sent.ok_or(CallFault::Limit.into()) }))
     }
 
     /// The message of a call. None: the context's numbers are used up.
