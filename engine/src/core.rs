@@ -2,13 +2,14 @@
 //! Each part keeps its fields private to its own folder or file.
 
 use crate::{
-    config::{Config, HEAD_ROOM},
+    config::{Config, HEAD_ROOM, INLINE_LEN},
     gss::ShardGss,
     memory::Memory,
     peer_view::{Drained, Parted},
     stage_times::{Stage, Watch},
     state::{Deadlines, Peers, Receives, Requester, Responder, Turns, Wishes},
     stats::Counters,
+    tcp::STAGING_LEN,
     ways::Ways,
 };
 use stag_pools::{Buf, Class, Extent, Pool, table::Key};
@@ -66,6 +67,8 @@ pub(crate) struct Core {
     pub(crate) gss: Option<Box<ShardGss>>,
     /// Requests for contexts that wait for the acceptor.
     pub(crate) inits: usize,
+    /// Protected calls and replies that wait for their next step, or for memory.
+    pub(crate) protecting: usize,
 }
 
 impl Core {
@@ -76,8 +79,12 @@ impl Core {
         limits: &Limits,
         mut make: impl FnMut(&[Class]) -> io::Result<Pool>,
     ) -> io::Result<Self> {
-        let gss = config.gss.clone().map(|contexts| ShardGss::new(contexts, config.inbound));
-        let memory = Memory::new(make(&config.classes())?, &config);
+        let room = INLINE_LEN.max(STAGING_LEN);
+        let gss = config.gss.clone().map(|contexts| ShardGss::new(contexts, config.inbound, room));
+        let mut memory = Memory::new(make(&config.classes())?, &config);
+        if gss.is_some() {
+            memory = memory.with_protect_room(&mut make)?;
+        }
         let receives = make(&[Class { slot_len: config.receive_len, count: config.receives }])?;
         let mut zeros =
             make(&[Class { slot_len: 64, count: 1 }])?.take(64).expect("the pool has one slot");
@@ -108,16 +115,19 @@ impl Core {
             has_aside: false,
             gss: gss.transpose()?.map(Box::new),
             inits: 0,
+            protecting: 0,
             ways: Ways::new(config.short_ways),
             config,
         })
     }
 
-    /// Returns true if a call or a reply waits for memory, for room in a send queue, or for a
-    /// context.
+    /// Returns true if a call or a reply waits for memory, for room in a send queue, for a
+    /// context, or for its protection.
     #[inline]
     pub(crate) fn has_deferred(&self) -> bool {
-        self.responder.has_deferred() | self.requester.has_stuck() | (self.inits > 0)
+        self.responder.has_deferred()
+            | self.requester.has_stuck()
+            | (self.inits + self.protecting > 0)
     }
 
     /// Records that a call of a peer leaves a stage.

@@ -1,7 +1,7 @@
 //! Items without a copy: results in several extents, several items of one reply, and arguments of a
 //! call that an app may keep.
 
-use stag_pools::Extent;
+use stag_pools::{Buf, Extent};
 use stag_protocol::rpcrdma::responder::ITEMS_MAX;
 use std::{cell::RefCell, ops::Range, rc::Rc};
 
@@ -105,6 +105,17 @@ impl Extents {
             List::Many { list, .. } => list,
         }
         .iter()
+    }
+
+    /// The buffer of an item that is all in one slot, if `is_own` holds for it and only this item
+    /// uses it; else the item.
+    pub(crate) fn try_into_buf(self, is_own: impl Fn(&Extent) -> bool) -> Result<Buf, Self> {
+        let extent = match &self.0 {
+            List::One(extent) if is_own(extent) => extent.clone(),
+            List::Empty | List::One(_) | List::Many { .. } => return Err(self),
+        };
+        drop(self);
+        extent.try_into_buf().map_err(|extent| Self(List::One(extent)))
     }
 
     /// The octets `span` as parts of the extents that hold them, in order; a part of `span` past

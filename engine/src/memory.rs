@@ -5,7 +5,7 @@
 //! so that a crowd of slow newcomers cannot use up all memory.
 
 use crate::{account::SMALL_MAX, config::Config};
-use stag_pools::{Budget, Buf, Class, Pool};
+use stag_pools::{Budget, Buf, Class, Extent, Pool};
 use std::io;
 
 /// One slot in `PARTS` is reserved for proven peers, and no peer holds more than such a part.
@@ -35,6 +35,9 @@ pub(crate) struct Memory {
     /// One slot of that length, for records of TCP servers. Our calls may hold all other buffers,
     /// and free them only by the reply that needs one.
     reply_room: Option<Pool>,
+    /// One slot of that length, for a reply to protect. Items of other such replies may hold all
+    /// other buffers, and free them only when these replies are protected.
+    protect_room: Option<Pool>,
 }
 
 impl Memory {
@@ -50,7 +53,15 @@ impl Memory {
             _ => larges.slot_len,
         };
         debug_assert!(slot_max <= pool.slot_max(), "the pool has the classes of the configuration");
-        Self { pool, share: (octets / PARTS) as u64, kept, counts, slot_max, reply_room: None }
+        Self {
+            pool,
+            share: (octets / PARTS) as u64,
+            kept,
+            counts,
+            slot_max,
+            reply_room: None,
+            protect_room: None,
+        }
     }
 
     /// Octets that one peer may hold.
@@ -113,6 +124,25 @@ impl Memory {
         Ok(())
     }
 
+    /// Adds the slot that is reserved for replies to protect; `make` makes a pool.
+    pub(crate) fn with_protect_room(
+        self,
+        make: impl FnOnce(&[Class]) -> io::Result<Pool>,
+    ) -> io::Result<Self> {
+        let room = make(&[Class { slot_len: self.slot_max, count: 1 }])?;
+        Ok(Self { protect_room: Some(room), ..self })
+    }
+
+    /// An empty buffer for a reply to protect: any of the shard, or the reserved one.
+    pub(crate) fn take_to_protect(&self, len: usize) -> Option<Buf> {
+        self.pool.take(len).or_else(|| self.protect_room.as_ref()?.take(len))
+    }
+
+    /// Returns true if an extent is in a slot of the shard's buffers.
+    pub(crate) fn has(&self, extent: &Extent) -> bool {
+        extent.is_of(&self.pool)
+    }
+
     /// An empty buffer for a record of a server: any of the shard, or the reserved one.
     pub(crate) fn lend_to_reply(&self, len: usize) -> Option<Buf> {
         self.pool.take(len).or_else(|| self.reply_room.as_ref()?.take(len))
@@ -156,7 +186,8 @@ impl Memory {
 
     /// Buffers in use.
     pub(crate) fn taken(&self) -> usize {
-        self.pool.taken() + self.reply_room.as_ref().map_or(0, Pool::taken)
+        let kept = [&self.reply_room, &self.protect_room].into_iter().flatten().map(Pool::taken);
+        self.pool.taken() + kept.sum::<usize>()
     }
 
     /// Its cost.

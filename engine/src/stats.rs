@@ -74,10 +74,12 @@ pub struct GssStats {
     pub live: u64,
     /// Requests for contexts that wait now, with the one that is judged.
     pub waiting: u64,
-    /// Requests for contexts that found no place, or lost it. Their connections were closed.
+    /// Requests for contexts that found no place, or lost it: they wait at their shard.
     pub crowded: u64,
     /// Contexts that made room for newer ones.
     pub displaced: u64,
+    /// Passes that signed, verified, sealed or opened 64 KiB of a long call or reply.
+    pub steps: u64,
 }
 
 /// Connections by fabric.

@@ -20,17 +20,21 @@ pub(crate) struct ArrivedCall<'a> {
 /// Returns true if a call with this beginning asks for integrity or privacy, and reduces arguments
 /// or offers room for reduced results. `payload` begins with the RPC message.
 pub(crate) fn is_reduced(lists: &ChunkLists, payload: &[u8]) -> bool {
+    asks_for_protection(payload) && reduces(lists)
+}
+
+/// Returns true if a call with this beginning asks for integrity or privacy.
+pub(crate) fn asks_for_protection(message: &[u8]) -> bool {
     /// Words of a call in front of its credential; those of the credential of RPCSEC_GSS in front
     /// of its service.
     const CREDENTIAL: usize = 24;
     const SERVICE: usize = 20;
     let word = |at: usize| {
-        let octets = payload.get(at..).and_then(<[u8]>::first_chunk);
+        let octets = message.get(at..).and_then(<[u8]>::first_chunk);
         octets.map(|octets| u32::from_be_bytes(*octets))
     };
     word(CREDENTIAL) == Some(flavor::GSS)
         && word(CREDENTIAL + SERVICE).is_some_and(|service| service > GssService::None as u32)
-        && reduces(lists)
 }
 
 /// Returns true if a call with these chunks reduces arguments, or offers room for reduced results.

@@ -34,7 +34,8 @@ pub struct ContextLimits {
     pub each_principal: usize,
     /// Contexts that were set up from one address.
     pub each_address: usize,
-    /// Requests for contexts that wait for the acceptor.
+    /// Requests for contexts that wait for the acceptor, and of each shard those that wait for a
+    /// place among them.
     pub waiting: usize,
     /// Such requests of one address.
     pub waiting_each_address: usize,
@@ -61,8 +62,8 @@ pub struct ContextCounts {
     pub accepted: u64,
     /// Requests that the acceptor refused.
     pub refused: u64,
-    /// Requests that found no place among the waiting ones, or lost it to those of another host;
-    /// their connections were closed.
+    /// Requests that found no place among the waiting ones, or lost it to those of another host:
+    /// they wait at their shards.
     pub crowded: u64,
     /// Requests that wait now, with the one that the acceptor judges.
     pub waiting: u64,
@@ -130,26 +131,34 @@ impl GssContexts {
         self.shared.lock_table().end(context);
     }
 
+    /// The limits.
+    pub(crate) fn limits(&self) -> ContextLimits {
+        self.shared.limits
+    }
+
+    /// Counts a request that found no place in the queue.
+    pub(crate) fn note_crowded(&self) {
+        self.shared.lock_table().counts.crowded += 1;
+    }
+
     /// Queues a request for a context.
     ///
     /// # Errors
-    /// When there are too many, of all or of its host.
-    pub(crate) fn ask(&self, request: InitRequest) -> Result<(), TooManyRequests> {
+    /// When there are too many, of all or of its host: the request is returned.
+    pub(crate) fn ask(&self, request: InitRequest) -> Result<(), InitRequest> {
         let mut queue = self.shared.lock_queue();
         let queued = queue.requests.push(host_of(request.from), request, &self.shared.limits);
         drop(queue);
         self.shared.has_work.notify_one();
         match queued {
             Queued::Waits => Ok(()),
-            Queued::InPlaceOf(InitRequest { call, mailbox, .. }) => {
-                self.shared.lock_table().counts.crowded += 1;
-                mailbox.put(InitDone { call, results: InitOutcome::Crowded });
+            Queued::InPlaceOf(displaced) => {
+                self.note_crowded();
+                let (call, mailbox) = (displaced.call, Arc::clone(&displaced.mailbox));
+                mailbox.put(InitDone { call, results: InitOutcome::Crowded(displaced) });
                 Ok(())
             }
-            Queued::NoPlace => {
-                self.shared.lock_table().counts.crowded += 1;
-                Err(TooManyRequests)
-            }
+            Queued::NoPlace(request) => Err(request),
         }
     }
 }
@@ -171,10 +180,6 @@ impl fmt::Debug for GssContexts {
 pub(crate) fn random_numbers() -> io::Result<StdRng> {
     StdRng::try_from_rng(&mut rand::rngs::SysRng).map_err(io::Error::other)
 }
-
-/// Too many requests for contexts wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TooManyRequests;
 
 /// Time after which a request is refused unjudged: its client has given up.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -256,7 +261,7 @@ pub(crate) enum InitOutcome {
     /// The acceptor refused it.
     Refused(RefusedContext),
     /// It lost its place to a request of another host.
-    Crowded,
+    Crowded(InitRequest),
 }
 
 /// Requests of one shard that were carried out.

@@ -25,10 +25,10 @@ struct HostRequests {
 pub(super) enum Queued {
     /// It waits.
     Waits,
-    /// It waits, in place of a request of another host, whose client gets no answer.
+    /// It waits, in place of a request of another host.
     InPlaceOf(InitRequest),
     /// There is no place for it.
-    NoPlace,
+    NoPlace(InitRequest),
 }
 
 impl InitQueue {
@@ -48,14 +48,14 @@ impl InitQueue {
         let of_host =
             self.hosts.iter().find(|it| it.host == host).map_or(0, |it| it.requests.len());
         if of_host >= limits.waiting_each_address {
-            return Queued::NoPlace;
+            return Queued::NoPlace(request);
         }
         let mut queued = Queued::Waits;
         if self.len >= limits.waiting {
             let most = self.hosts.iter_mut().max_by_key(|it| it.requests.len());
             // A host with a single request more would only change places with this one.
             let Some(most) = most.filter(|it| it.requests.len() > of_host + 1) else {
-                return Queued::NoPlace;
+                return Queued::NoPlace(request);
             };
             if let Some(displaced) = most.requests.pop_back() {
                 queued = Queued::InPlaceOf(displaced);
@@ -111,7 +111,7 @@ mod tests {
         match queue.push(ClientHost::User(host), request, &LIMITS) {
             Queued::Waits => None,
             Queued::InPlaceOf(displaced) => Some(displaced.came_at),
-            Queued::NoPlace => Some(number),
+            Queued::NoPlace(refused) => Some(refused.came_at),
         }
     }
 

@@ -1,11 +1,15 @@
 //! Contexts and protected calls of one shard.
 
-use super::contexts::{GssContext, GssContexts, Mailbox, random_numbers};
+use super::{
+    contexts::{GssContext, GssContexts, InitRequest, Mailbox, random_numbers},
+    steps::{Step, WaitingReply},
+};
 use rand::{Rng as _, rngs::StdRng};
 use stag_gss::{CONFOUNDER, VerifiedCall};
 use stag_pools::table::Key;
 use stag_verbs::Time;
 use std::{
+    collections::VecDeque,
     fmt, io,
     rc::Rc,
     sync::Arc,
@@ -51,17 +55,33 @@ pub(crate) struct ShardGss {
     known: Vec<Option<Rc<KnownContext>>>,
     /// By the place of the call in the table of calls.
     calls: Box<[Option<ProtectedCall>]>,
+    /// Room for arguments that cannot be opened where they are: a record of TCP, or an inline
+    /// message.
+    pub(crate) room: Box<[u8]>,
+    /// Calls and replies whose protection takes several passes, the next one first.
+    pub(crate) steps: VecDeque<Step>,
+    /// Replies that wait for memory.
+    pub(crate) waiting: VecDeque<WaitingReply>,
+    /// Requests for contexts for which the acceptor has no place, and the octets of their tokens.
+    pub(crate) put_off: VecDeque<InitRequest>,
+    pub(crate) put_off_octets: usize,
     random: StdRng,
 }
 
 impl ShardGss {
-    /// For a shard with this number of places for calls.
-    pub(crate) fn new(contexts: Arc<GssContexts>, calls: usize) -> io::Result<Self> {
+    /// For a shard with this number of places for calls. `record` is the length of the longest
+    /// message that is served from a buffer that is not its own.
+    pub(crate) fn new(contexts: Arc<GssContexts>, calls: usize, record: usize) -> io::Result<Self> {
         Ok(Self {
             contexts,
             mailbox: Arc::default(),
             known: Vec::new(),
             calls: (0..calls).map(|_| None).collect(),
+            room: vec![0; record].into_boxed_slice(),
+            steps: VecDeque::with_capacity(calls),
+            waiting: VecDeque::with_capacity(calls),
+            put_off: VecDeque::new(),
+            put_off_octets: 0,
             random: random_numbers()?,
         })
     }

@@ -1,9 +1,9 @@
 //! A call with RPCSEC_GSS, until the app has it.
 
-use super::arguments::{Opened, OpeningFault, open_integrity};
+use super::arguments::{Opened, open_integrity};
 use crate::{
     app::{App, Call, CallId, Cx, PeerId},
-    gss::{ArrivedCall, ProtectedCall, reduces},
+    gss::{ArrivedCall, OpeningFault, ProtectedCall, reduces},
     shard::Shard,
     state::{Link, Sender, inbound::InboundState},
 };
@@ -35,7 +35,8 @@ impl From<AuthStatus> for Unserved {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Handles a call with RPCSEC_GSS, over RDMA and over TCP ([exp-46]).
+    /// Handles a call with RPCSEC_GSS whose message others may read, or that is not kept, over RDMA
+    /// and over TCP ([exp-46]).
     #[inline(never)]
     pub(crate) fn hand_over_protected(
         &mut self,
@@ -43,23 +44,49 @@ impl<P: Provider, A: App> Shard<P, A> {
         sender: Sender,
         arrived: &ArrivedCall<'_>,
     ) {
-        let served = match arrived.header.credential.gss() {
-            Some(Ok(GssCredential::Data(data))) => self.serve_data(key, sender, arrived, &data),
+        if let Some(protected) = self.judge_protected(key, sender, arrived) {
+            // RFC 8881 §2.2.1.1 [8881-363]: each service of RPCSEC_GSS is there
+            match protected.call.service() {
+                GssService::None => {
+                    let opened =
+                        Opened { arguments: arrived.arguments.clone(), pulled: arrived.pulled };
+                    self.serve_opened(key, sender, &arrived.header, protected, Ok(opened));
+                }
+                GssService::Integrity => {
+                    let opened = open_integrity(&protected, arrived);
+                    self.serve_opened(key, sender, &arrived.header, protected, opened);
+                }
+                GssService::Privacy => self.serve_private(key, sender, arrived, protected),
+            }
+        }
+        self.empty_outbox();
+    }
+
+    /// Verifies the header of a call with RPCSEC_GSS. Returns the call if it goes to the app; any
+    /// other has been answered, or is dropped.
+    pub(super) fn judge_protected(
+        &mut self,
+        key: Key,
+        sender: Sender,
+        arrived: &ArrivedCall<'_>,
+    ) -> Option<ProtectedCall> {
+        let judged = match arrived.header.credential.gss() {
+            Some(Ok(GssCredential::Data(data))) => self.verify_data(key, arrived, &data),
             // RFC 2203 §5.4 [2203-31]: a context is destroyed by a call of procedure 0
             Some(Ok(GssCredential::Destroy(data))) if arrived.header.procedure == 0 => {
-                self.serve_destroy(key, arrived, &data)
+                self.serve_destroy(key, arrived, &data).map(|()| None)
             }
             // RFC 2203 §5.2.3.1 [2203-11]: a call of procedure 0 creates a context
             Some(Ok(GssCredential::Init)) if arrived.header.procedure == 0 => {
                 self.begin_init(key, sender, arrived);
-                Ok(())
+                Ok(None)
             }
             Some(Err(fault)) => Err(fault.status().into()),
             // Kerberos needs one round, so that no client has a reason to continue.
             Some(Ok(_)) | None => Err(AuthStatus::BAD_CREDENTIAL.into()),
         };
-        match served {
-            Ok(()) => {}
+        match judged {
+            Ok(protected) => return protected,
             Err(Unserved::Denied(status)) => {
                 self.core.watch.forget(key);
                 self.core.counters.stats.gss.denied += 1;
@@ -68,7 +95,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             Err(Unserved::Silent) => self.drop_in_silence(key, sender.peer),
             Err(Unserved::Reduced) => self.refuse_reduced(key, sender.peer),
         }
-        self.empty_outbox();
+        None
     }
 
     /// Verifies the header of a call inside a context, and takes its number.
@@ -93,31 +120,18 @@ impl<P: Provider, A: App> Shard<P, A> {
         Ok(ProtectedCall { known, call, has_body: true })
     }
 
-    fn serve_data(
+    fn verify_data(
         &mut self,
         key: Key,
-        sender: Sender,
         arrived: &ArrivedCall<'_>,
         data: &GssData<'_>,
-    ) -> Result<(), Unserved> {
+    ) -> Result<Option<ProtectedCall>, Unserved> {
         if data.service > GssService::None && self.is_reduced_call(key) {
             return Err(Unserved::Reduced);
         }
         let protected = self.verify(arrived, data)?;
         self.core.counters.stats.gss.calls += 1;
-        // RFC 8881 §2.2.1.1 [8881-363]: each service of RPCSEC_GSS is there
-        let opened = match protected.call.service() {
-            GssService::None => {
-                Ok(Opened { arguments: arrived.arguments.clone(), pulled: arrived.pulled })
-            }
-            GssService::Integrity => open_integrity(&protected, arrived),
-            GssService::Privacy => {
-                self.serve_private(key, sender, arrived, protected);
-                return Ok(());
-            }
-        };
-        self.serve_opened(key, sender, &arrived.header, protected, opened);
-        Ok(())
+        Ok(Some(protected))
     }
 
     /// Passes a call with opened arguments to the app, or refuses it.

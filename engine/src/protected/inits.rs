@@ -21,6 +21,8 @@ use stag_verbs::Provider;
 /// Octets of the reply to a request for a context, without its token: header, verifier, handle and
 /// numbers.
 const INIT_LEN: usize = 160;
+/// Octets of the tokens that wait at a shard for a place at the acceptor.
+const PUT_OFF_MAX: usize = 1 << 20;
 
 impl<P: Provider, A: App> Shard<P, A> {
     /// Hands a request for a context to the acceptor. The reply follows when that has judged it.
@@ -39,24 +41,87 @@ impl<P: Provider, A: App> Shard<P, A> {
             asked_at: std::time::Instant::now(),
             mailbox: std::sync::Arc::clone(&gss.mailbox),
         };
-        if gss.contexts.ask(request).is_err() {
-            // No answer, so that the client tries again: after an error it would give up.
-            return self.disconnect(sender.peer);
-        }
         self.core.inits += 1;
+        if let Err(request) = gss.contexts.ask(request) {
+            gss.contexts.note_crowded();
+            self.put_off_init(request);
+        }
+    }
+
+    /// Keeps a request until it has a place at the acceptor, or refuses it where too many are kept.
+    /// One host has at most half of the places.
+    #[cold]
+    fn put_off_init(&mut self, request: InitRequest) {
+        let Some(gss) = &mut self.core.gss else { return };
+        let limit = gss.contexts.limits().waiting;
+        let of_host = gss.put_off.iter().filter(|it| it.from.is_of_host(&request.from)).count();
+        let octets = gss.put_off_octets + request.token.len();
+        if gss.put_off.len() >= limit || of_host >= limit.div_ceil(2) || octets > PUT_OFF_MAX {
+            self.core.inits = self.core.inits.saturating_sub(1);
+            return self.refuse_init(request.call.0);
+        }
+        gss.put_off_octets = octets;
+        gss.put_off.push_back(request);
+    }
+
+    /// Refuses a request for a context, as there are too many.
+    #[cold]
+    fn refuse_init(&mut self, key: Key) {
+        self.core.counters.stats.gss.refused += 1;
+        let Some((peer, xid)) = self.core.responder.calls.get(key).map(|it| (it.peer, it.xid))
+        else {
+            return;
+        };
+        // RFC 2203 §5.2.3.2 [2203-12]: a request is refused by its results
+        let results = InitResults::failed(MajorStatus::FAILURE, 0, &[]);
+        match self.init_reply(xid, Auth::NONE, &results) {
+            Some(message) => self.answer(CallId(key), Answer { message, item: None }),
+            None => self.disconnect(peer),
+        }
+    }
+
+    /// Hands requests for contexts to the acceptor that had no place for them before.
+    fn retry_inits(&mut self) {
+        let Some(gss) = &mut self.core.gss else { return };
+        for _ in 0..gss.put_off.len() {
+            let Some(request) = gss.put_off.pop_front() else { return };
+            let len = request.token.len();
+            // Otherwise its connection is gone.
+            if self.core.responder.calls.get(request.call.0).is_some() {
+                if let Err(request) = gss.contexts.ask(request) {
+                    gss.put_off.push_back(request);
+                    continue;
+                }
+            } else {
+                self.core.inits = self.core.inits.saturating_sub(1);
+            }
+            gss.put_off_octets -= len;
+        }
     }
 
     /// Answers requests for contexts that the acceptor has judged. Returns true if there were any.
-    pub(crate) fn answer_inits(&mut self) -> bool {
+    /// `is_due` means that waiting requests are retried even if there were none.
+    pub(crate) fn answer_inits(&mut self, is_due: bool) -> bool {
         let Some(gss) = &self.core.gss else { return false };
         let done = gss.mailbox.take();
         let has_any = !done.is_empty();
+        if has_any || is_due {
+            self.retry_inits();
+        }
         for InitDone { call, results } in done {
+            let results = match results {
+                InitOutcome::Crowded(request) => {
+                    self.put_off_init(request);
+                    continue;
+                }
+                InitOutcome::Granted(context, token) => Ok((context, token)),
+                InitOutcome::Refused(refused) => Err(refused),
+            };
             self.core.inits = self.core.inits.saturating_sub(1);
             let Some(entry) = self.core.responder.calls.get(call.0) else { continue };
             let (peer, xid) = (entry.peer, entry.xid);
             let message = match &results {
-                InitOutcome::Granted(context, token) => {
+                Ok((context, token)) => {
                     self.core.counters.stats.gss.contexts += 1;
                     let mic = context.acceptor.sign_window(0);
                     let handle = &context.handle;
@@ -70,12 +135,11 @@ impl<P: Provider, A: App> Shard<P, A> {
                     self.init_reply(xid, Auth::gss(&mic), &results)
                 }
                 // RFC 2203 §5.2.3.2 [2203-12]: a request is refused by its results
-                InitOutcome::Refused(refused) => {
+                Err(refused) => {
                     self.core.counters.stats.gss.refused += 1;
                     let results = InitResults::failed(refused.major, refused.minor, &refused.token);
                     self.init_reply(xid, Auth::NONE, &results)
                 }
-                InitOutcome::Crowded => None,
             };
             match message {
                 Some(message) => self.answer(call, Answer { message, item: None }),

@@ -15,8 +15,17 @@
 //! | `arguments.rs` | arguments, verified and opened |
 //! | `inits.rs` | requests for contexts, and the end of contexts |
 //! | `replies.rs` | verifiers and protection of replies |
+//! | `steps.rs` | long calls and replies, a step in each pass; replies that wait for memory |
+//! | `widened.rs` | a longer reply, in its own buffer, in that of its item, or in another |
+//!
+//! No call or reply needs memory that it could wait for in vain. Arguments are opened in the buffer
+//! that they arrived in, or in the shard's room. A reply is protected in the buffer of its message
+//! or of its item; otherwise it takes a free buffer, or the one that is reserved for replies, and
+//! waits until there is one.
 
 mod arguments;
 mod calls;
 mod inits;
 mod replies;
+mod steps;
+mod widened;

@@ -156,7 +156,8 @@ impl<P: Provider, A: App> Shard<P, A> {
             self.core.wake_all();
             self.end_slow();
         }
-        let mut progress = self.core.inits > 0 && self.answer_inits();
+        let mut progress = self.core.inits > 0 && self.answer_inits(is_due);
+        progress |= self.core.protecting > 0 && self.go_on_protecting();
         if std::mem::take(&mut self.core.responder.has_room) || is_due {
             progress |= self.retry_errors() | self.retry_replies();
         }

@@ -210,6 +210,9 @@ impl<P: Provider, A: App> Shard<P, A> {
             let chunk = *chunk;
             return self.dispatch_one(key, peer, fabric, chunk);
         }
+        if let ([_], Some(_)) = (fabric.pull.chunks(), fabric.pull.position_zero()) {
+            return self.dispatch_whole(key, peer, fabric);
+        }
         let message = fabric.message.take().expect("a call is dispatched once");
         let (header, payload_at, pull) = (fabric.header, fabric.payload_at, fabric.pull);
         let chunks = std::mem::replace(&mut fabric.chunks, [const { None }; READS_MAX]);
@@ -233,6 +236,22 @@ impl<P: Provider, A: App> Shard<P, A> {
         let sender = Sender { peer, address: entry.address };
         let pieces = pull.assemble(base, items);
         self.hand_over(key, sender, Reader::over(pieces.as_slice()), Pulled(&chunks));
+    }
+
+    /// The same for a call whose only chunk is its message.
+    fn dispatch_whole(&mut self, key: Key, peer: PeerId, mut fabric: Box<FabricCall>) {
+        let header = fabric.header;
+        let message = fabric.chunks.first_mut().and_then(Option::take);
+        self.core.responder.spare.give(fabric);
+        let message = message.expect("a call is dispatched once");
+        let Some(entry) = self.core.peers.get(peer) else { return };
+        let Link::Fabric(FabricLink { qp, .. }) = entry.link else { return };
+        let sender = Sender { peer, address: entry.address };
+        if let Err(fault) = responder::check_xid(&header, &message) {
+            self.core.responder.forget(key);
+            return self.refuse_call(peer, qp, header.xid, fault);
+        }
+        self.hand_over_owned(key, sender, message);
     }
 
     /// The same for a call whose only chunk is an item, as of an NFS WRITE.

@@ -67,6 +67,8 @@ pub(crate) enum InboundState {
     AwaitAnswer,
     /// The app, whose reply is going to be protected as the call was.
     AwaitProtected,
+    /// Its protection, or that of its reply: the next step, or memory for the reply.
+    AwaitProtection,
     /// Room in the send queue for its reply, which is in [`Responder::replies`](super::Responder).
     AwaitRoom,
 }

@@ -13,6 +13,31 @@ use crate::{
 use stag_pools::{Buf, table::Key};
 use stag_verbs::{Cause, FabricFault, Provider};
 
+/// A whole record.
+pub(super) enum Record<'a> {
+    /// In the staging buffer.
+    Staged(&'a [u8]),
+    /// In a buffer of its own.
+    Gathered(Buf),
+}
+
+impl Record<'_> {
+    /// The record of `len` octets that was gathered in `buf`.
+    pub(super) fn gathered(buf: Option<Buf>, len: usize) -> Self {
+        let Some(mut buf) = buf else { return Self::Staged(&[]) };
+        buf.truncate(len);
+        Self::Gathered(buf)
+    }
+
+    /// Its octets.
+    pub(super) fn octets(&self) -> &[u8] {
+        match self {
+            Self::Staged(octets) => octets,
+            Self::Gathered(buf) => buf,
+        }
+    }
+}
+
 // Memory of records and replies, charged to the peer's account (RFC 5531 §11 sets no limit to a
 // record).
 impl<P: Provider, A: App> Shard<P, A> {

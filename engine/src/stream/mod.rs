@@ -12,8 +12,10 @@ mod looks;
 mod silent;
 mod tls;
 
+use self::input::Record;
 use crate::{
     app::{App, ConnectLimit, Over, PeerId},
+    gss::asks_for_protection,
     item::Pulled,
     shard::Shard,
     state::{Link, Sender},
@@ -367,10 +369,11 @@ impl<P: Provider, A: App> Shard<P, A> {
                     if at == 0
                         && let Ok(record::Step::Complete(len)) = ahead.step(&mut rest)
                         && len == octets.len()
+                        && !self.core.opens_in_steps(octets, lane)
                     {
                         stream.assembler = ahead;
                         *input = rest;
-                        self.take_record(key, octets)?;
+                        self.take_record(key, Record::Staged(octets))?;
                         count += 1;
                         continue;
                     }
@@ -379,16 +382,15 @@ impl<P: Provider, A: App> Shard<P, A> {
                     gather(stream, source, octets, at)?;
                 }
                 record::Step::Complete(len) => {
-                    let record = stream.record.take();
-                    let octets =
-                        record.as_deref().and_then(|record| record.get(..len)).unwrap_or_default();
-                    self.take_record(key, octets)?;
+                    let record = Record::gathered(stream.record.take(), len);
+                    self.take_record(key, record)?;
                 }
             }
         }
     }
 
-    fn take_record(&mut self, key: Key, record: &[u8]) -> Result<(), Cause> {
+    fn take_record(&mut self, key: Key, taken: Record<'_>) -> Result<(), Cause> {
+        let record = taken.octets();
         let Some(stream) = self.streams.connections.get_mut(key) else { return Ok(()) };
         let Some(peer) = stream.peer else { return Ok(()) };
         stream.has_called = true;
@@ -430,7 +432,15 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         self.core.watch.begin_at_once(call, self.core.now);
         self.core.note_caller(peer);
-        self.hand_over(call, Sender { peer, address }, reader, Pulled::default());
+        let sender = Sender { peer, address };
+        match taken {
+            Record::Gathered(record) if asks_for_protection(&record) => {
+                self.hand_over_owned(call, sender, record)
+            }
+            Record::Staged(_) | Record::Gathered(_) => {
+                self.hand_over(call, sender, reader, Pulled::default())
+            }
+        }
         self.core.charge(peer);
         Ok(())
     }

@@ -18,9 +18,13 @@ use stag_protocol::{
     rpcrdma::Xid,
     xdr::{Codec as _, Reader, Writer, padded},
 };
+use std::time::Duration;
 
 pub const SERVICES: [GssService; 3] =
     [GssService::None, GssService::Integrity, GssService::Privacy];
+
+/// The principal whose requests take a while.
+pub const SLOW: &str = "slow@REALM";
 
 /// The key of all contexts of these tests.
 fn key_octets(enctype: Enctype) -> Vec<u8> {
@@ -36,6 +40,9 @@ impl ContextAcceptor for NamedAcceptor {
     fn accept(&mut self, token: &[u8], _: PeerAddress) -> Result<AcceptedContext, RefusedContext> {
         let text = String::from_utf8(token.to_vec()).unwrap();
         let (name, ends) = text.split_once(' ').unwrap_or((&text, "32503680000"));
+        if name == SLOW {
+            std::thread::sleep(Duration::from_millis(30));
+        }
         if name.is_empty() {
             let (major, token) = (MajorStatus::NO_CRED, b"why".to_vec());
             return Err(RefusedContext { major, minor: 7, token });

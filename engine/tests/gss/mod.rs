@@ -2,13 +2,14 @@
 
 pub mod client;
 mod floods;
+mod long;
 mod reduced;
 
-use crate::support::{AtServer, config, message, no_message, pattern, reply};
-use client::{Client, NamedAcceptor, SERVICES, denied, init, init_results};
+use crate::support::{AtServer, GRANT, config, message, no_message, pattern, reply};
+use client::{Client, NamedAcceptor, SERVICES, SLOW, denied, init, init_results};
 use stag_echo::{ECHO, Echo, NULL, PUSH, part};
 use stag_engine::{
-    Config, Shard, Time,
+    App, Config, Shard, Time,
     gss::{ContextLimits, GssContexts},
 };
 use stag_gss::Enctype;
@@ -41,7 +42,7 @@ fn serving(contexts: &Arc<GssContexts>) -> AtServer {
 }
 
 /// Sends a message, and waits for its reply, which another thread may have to prepare.
-fn ask(at: &mut AtServer, octets: &[u8]) -> Vec<u8> {
+fn ask<A: App>(at: &mut AtServer<A>, octets: &[u8]) -> Vec<u8> {
     let from = Instant::now();
     let mut answer = at.ask(&message(xid_of(octets), &ChunkLists::new(), octets));
     while answer.is_none() {
@@ -298,6 +299,41 @@ fn a_request_that_is_refused_gets_the_reason_and_no_context() {
     at.expect_alive();
 }
 
+/// The major statuses of as many requests as a client may have outstanding, to an acceptor that
+/// takes its time.
+fn crowd(limits: ContextLimits) -> Vec<MajorStatus> {
+    let mut at = serving(&contexts(ENCTYPE, limits));
+    let from = Instant::now();
+    for xid in 0..GRANT {
+        at.raw.send(&message(xid, &ChunkLists::new(), &init(xid, SLOW.as_bytes())), None);
+    }
+    while at.raw.received.len() < GRANT as usize {
+        assert_eq!(at.raw.ended, None, "the connection stays");
+        assert!(from.elapsed() < Duration::from_secs(60), "{} answers", at.raw.received.len());
+        at.now = at.now + Duration::from_millis(1);
+        at.settle();
+        std::thread::yield_now();
+    }
+    assert_eq!(at.shard.calls_in_progress(), (0, 0));
+    let answers = at.raw.received.drain(..).map(|(answer, _)| reply(&answer).2);
+    answers.map(|answer| init_results(&answer).0.major).collect()
+}
+
+#[test]
+fn a_crowd_of_requests_of_one_host_waits_for_its_contexts() {
+    let limits = ContextLimits { waiting_each_address: 1, ..ContextLimits::default() };
+    assert_eq!(crowd(limits), [MajorStatus::COMPLETE; GRANT as usize]);
+}
+
+#[test]
+fn of_a_larger_crowd_the_rest_is_refused_by_results() {
+    let limits = ContextLimits { waiting: 1, ..ContextLimits::default() };
+    let majors = crowd(limits);
+    let count = |of| majors.iter().filter(|major| **major == of).count();
+    let (complete, refused) = (count(MajorStatus::COMPLETE), count(MajorStatus::FAILURE));
+    assert!(complete >= 2 && refused >= 1 && complete + refused == GRANT as usize, "{majors:?}");
+}
+
 #[test]
 fn a_context_ends_with_its_ticket_and_by_the_wish_of_its_client() {
     let (mut at, client) = served();
@@ -368,28 +404,6 @@ fn the_context_that_was_unused_for_longest_makes_room() {
     let carol = client(&mut at, ENCTYPE, "carol@REALM");
     assert!(works(&mut at, &carol) && works(&mut at, &bob) && !works(&mut at, &alices[0]));
     assert_eq!(contexts.counts().displaced, 2);
-}
-
-#[test]
-fn results_that_cannot_be_protected_are_not_sent() {
-    let gss = Some(contexts(ENCTYPE, ContextLimits::default()));
-    let config = Config { gss, slots: [512, 16, 1], ..config() };
-    let mut at = AtServer::serving(Echo::default(), config);
-    let client = client(&mut at, ENCTYPE, "alice@REALM");
-    // The only long buffer keeps the octets of which these are some.
-    let arguments = [0_u32.to_be_bytes(), 90_000_u32.to_be_bytes()].concat();
-    let room = at.raw.window(&vec![0; 100_000], Access::RemoteWrite);
-    let mut lists = ChunkLists::new();
-    lists.begin_reply();
-    lists.push_reply(room).unwrap();
-    let call = client.call((5, 1), GssService::Privacy, PUSH, &arguments);
-    assert_eq!(at.ask(&message(5, &lists, &call)), None);
-    assert!(at.raw.ended.is_some(), "the client learns that there is no reply");
-    assert_eq!(at.shard.snapshot().engine.gss.unprotectable, 1);
-    assert_eq!(at.shard.calls_in_progress(), (0, 0));
-    at.connect();
-    let call = client.call((5, 2), GssService::Privacy, NULL, &[]);
-    client.open(2, GssService::Privacy, &ask(&mut at, &call));
 }
 
 /// A connection over TCP, and its server.

@@ -81,7 +81,13 @@ pub const CONNECTIONS: &[Metric] = &[
     Metric::counter(
         "stag_kerberos_replies_lost_total",
         "engine.gss.unprotectable",
-        "Replies for whose protection there was no memory. Their connections were closed.",
+        "Replies that cannot be protected, as they are longer than any buffer. Their connections \
+         were closed.",
+    ),
+    Metric::counter(
+        "stag_kerberos_steps_total",
+        "engine.gss.steps",
+        "Steps of 64 KiB in which long calls and replies were signed or encrypted.",
     ),
     Metric::counter(
         "stag_limits_met_total",

@@ -1,0 +1,171 @@
+//! Long protected calls and replies, of which each pass carries out one step, and replies that wait
+//! for memory.
+//!
+//! To seal a MiB takes a core some 2 ms, for which others would wait. Steps are charged to their
+//! peer as its calls are (see `turns`), and all that wait for one take turns.
+
+use crate::{
+    app::{Answer, App, CallId},
+    config::MEDIUM_LEN,
+    gss::{
+        AT_ONCE, OpeningFault, OwnedCall, ProtectedReply, STEP_LEN, Step, StepWork, Unprotectable,
+        WaitingReply,
+    },
+    shard::Shard,
+    state::{Sender, TurnHolder, inbound::InboundState},
+};
+use stag_pools::table::Key;
+use stag_verbs::Provider;
+use std::ops::Range;
+
+// What fits a medium buffer is protected at once.
+const _: () = assert!(AT_ONCE == MEDIUM_LEN);
+
+impl<P: Provider, A: App> Shard<P, A> {
+    /// Keeps a call or a reply whose protection goes on in later passes.
+    pub(super) fn begin_steps(&mut self, step: Step) {
+        let Some(call) = self.core.responder.calls.get_mut(step.key) else { return };
+        call.state = InboundState::AwaitProtection;
+        let peer = call.peer;
+        let Some(gss) = &mut self.core.gss else { return };
+        debug_assert!(gss.steps.len() < gss.steps.capacity(), "each call has one");
+        gss.steps.push_back(step);
+        self.core.protecting += 1;
+        self.core.put_aside(TurnHolder::Here(peer));
+    }
+
+    /// Keeps a reply until there is memory for it.
+    pub(super) fn begin_waiting(&mut self, key: Key, reply: ProtectedReply) {
+        let Some(call) = self.core.responder.calls.get_mut(key) else { return };
+        call.state = InboundState::AwaitProtection;
+        let Some(gss) = &mut self.core.gss else { return };
+        debug_assert!(gss.waiting.len() < gss.waiting.capacity(), "each call has one reply");
+        gss.waiting.push_back(WaitingReply { key, reply });
+        self.core.protecting += 1;
+        self.core.counters.stats.limits.memory += 1;
+    }
+
+    /// Protects replies for which there is memory again, and carries out one step of a long call or
+    /// reply. Returns true if there was anything to do.
+    pub(crate) fn go_on_protecting(&mut self) -> bool {
+        self.retry_waiting() | self.take_step()
+    }
+
+    /// Protects waiting replies in their order, until there is no memory for the first one.
+    fn retry_waiting(&mut self) -> bool {
+        let mut progress = false;
+        while let Some(WaitingReply { key, reply }) =
+            self.core.gss.as_mut().and_then(|gss| gss.waiting.pop_front())
+        {
+            // Otherwise its connection is gone.
+            if let Some(call) = self.core.responder.calls.get_mut(key) {
+                call.state = InboundState::AwaitAnswer;
+                match self.begin_reply(key, reply, true) {
+                    Ok(Some(answer)) => self.answer(CallId(key), answer),
+                    Ok(None) => {}
+                    Err(reply) => {
+                        if let Some(call) = self.core.responder.calls.get_mut(key) {
+                            call.state = InboundState::AwaitProtection;
+                        }
+                        if let Some(gss) = &mut self.core.gss {
+                            gss.waiting.push_front(WaitingReply { key, reply });
+                        }
+                        return progress;
+                    }
+                }
+            }
+            self.core.protecting -= 1;
+            progress = true;
+        }
+        progress
+    }
+
+    /// Carries out a step for the first call or reply whose peer may have a turn.
+    fn take_step(&mut self) -> bool {
+        let count = self.core.gss.as_ref().map_or(0, |gss| gss.steps.len());
+        for _ in 0..count {
+            let Some(gss) = &mut self.core.gss else { return false };
+            let Some(step) = gss.steps.pop_front() else { return false };
+            let Some(peer) = self.core.responder.calls.get(step.key).map(|call| call.peer) else {
+                // Its connection is gone.
+                self.core.protecting -= 1;
+                continue;
+            };
+            let holder = TurnHolder::Here(peer);
+            if self.core.take_turn(holder) {
+                self.core.counters.stats.gss.steps += 1;
+                self.advance(step);
+                self.core.end_turn(holder);
+                self.await_turns();
+                return true;
+            }
+            if let Some(gss) = &mut self.core.gss {
+                gss.steps.push_back(step);
+            }
+        }
+        false
+    }
+
+    /// Goes on with a call or a reply by one step. The next one follows in a later pass, unless
+    /// this was the last.
+    fn advance(&mut self, step: Step) {
+        let Step { key, work } = step;
+        let work = match work {
+            StepWork::Open(mut call, mut opening) => {
+                match call.advance(&mut opening, STEP_LEN).transpose() {
+                    None => StepWork::Open(call, opening),
+                    Some(opened) => return self.end_opening(key, call, opened),
+                }
+            }
+            StepWork::Protect(mut reply, mut step) => {
+                match step.advance(&reply.protected, &mut reply.answer, STEP_LEN) {
+                    Ok(false) => StepWork::Protect(reply, step),
+                    Ok(true) => return self.end_protection(key, reply.answer),
+                    Err(Unprotectable) => {
+                        self.core.protecting -= 1;
+                        return self.drop_unprotectable(key);
+                    }
+                }
+            }
+        };
+        if let Some(gss) = &mut self.core.gss {
+            gss.steps.push_back(Step { key, work });
+        }
+    }
+
+    /// Passes a call to the app that was opened, or refuses it.
+    fn end_opening(
+        &mut self,
+        key: Key,
+        call: OwnedCall,
+        opened: Result<Range<usize>, OpeningFault>,
+    ) {
+        self.core.protecting -= 1;
+        let Some(peer) = self.core.responder.calls.get(key).map(|call| call.peer) else { return };
+        let Some(entry) = self.core.peers.get(peer) else { return };
+        let sender = Sender { peer, address: entry.address };
+        self.serve_owned(key, sender, call, opened);
+        self.empty_outbox();
+    }
+
+    /// Sends a reply that is protected.
+    fn end_protection(&mut self, key: Key, answer: Answer) {
+        self.core.protecting -= 1;
+        if let Some(call) = self.core.responder.calls.get_mut(key) {
+            call.state = InboundState::AwaitAnswer;
+            self.answer(CallId(key), answer);
+        }
+    }
+
+    /// Records that the peers of all steps have work.
+    fn await_turns(&mut self) {
+        let count = self.core.gss.as_ref().map_or(0, |gss| gss.steps.len());
+        for at in 0..count {
+            let step = self.core.gss.as_ref().and_then(|gss| gss.steps.get(at));
+            let call = step.and_then(|step| self.core.responder.calls.get(step.key));
+            if let Some(peer) = call.map(|call| call.peer) {
+                self.core.put_aside(TurnHolder::Here(peer));
+            }
+        }
+    }
+}
