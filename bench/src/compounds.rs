@@ -35,7 +35,7 @@ const DEPTH: usize = 32;
 /// Octets of the file, and of the longest READ.
 pub const LEN: usize = 65_536;
 /// Key from which both fabrics make theirs.
-const KEY: [u8; 32] = [7; 32];
+pub(crate) const KEY: [u8; 32] = [7; 32];
 
 /// Properties of version 4.
 pub const NFS4: Nfs4Config = Nfs4Config {
@@ -351,7 +351,7 @@ pub struct StoredFile {
 }
 
 /// A store with one file.
-fn stored(shared: bool) -> io::Result<(Memory, StoredFile)> {
+pub(crate) fn stored(shared: bool) -> io::Result<(Memory, StoredFile)> {
     let failed = |status| io::Error::other(format!("the store says {status:?}"));
     let exports = vec![MemoryExport { name: "memory".to_owned(), copy_of: None, read_only: false }];
     let config = MemoryConfig { shared, ..MemoryConfig::new(exports, 16 << 20) };

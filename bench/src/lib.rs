@@ -10,4 +10,5 @@ pub mod ends;
 pub mod headers;
 pub mod lane;
 pub mod loaded;
+pub mod secured;
 pub mod shards;

@@ -1,7 +1,7 @@
 //! Heap allocations per call: none after start, on every fabric, in both roles.
 
 use crate::counting::allocations;
-use stag_bench::compounds::StoredFile;
+use stag_bench::{compounds::StoredFile, secured::SecuredEnds};
 use stag_echo::{Caller, Echo, Twin};
 use stag_engine::{Config, Sampling, Shard, Token};
 use stag_load::{
@@ -302,4 +302,24 @@ fn an_open_loop_of_the_load_generator_allocates_nothing() {
     generate(|now| {
         Pace::Open(Schedule::new(now, 50_000.0, Arrivals::Poisson, 1, SchedulePart::ALL))
     });
+}
+
+/// At the server, whose passes alone are counted.
+#[test]
+fn protected_calls_allocate_nothing() {
+    let mut ends = SecuredEnds::connect().unwrap();
+    let procedures = ["null", "getattr", "read-64k", "write-64k", "read-1m", "write-1m"];
+    for procedure in procedures {
+        for flavor in ["sys", "krb5", "krb5i", "krb5p"] {
+            let call = format!("{procedure}/{flavor}").parse().unwrap();
+            ends.ask(call, 64, &mut |serve| serve());
+            let mut allocated = 0;
+            ends.ask(call, 64, &mut |serve| {
+                let before = allocations();
+                serve();
+                allocated += allocations() - before;
+            });
+            assert_eq!(allocated, 0, "{procedure} under {flavor}");
+        }
+    }
 }

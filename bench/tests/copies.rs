@@ -3,7 +3,7 @@
 //! came in one read with what was in front of it, which is copied once; in shared
 //! memory one when the processes trust each other, two when they do not.
 
-use stag_bench::{compounds, ends};
+use stag_bench::{compounds, ends, secured::SecuredEnds};
 
 /// Octets of an echo that travels in chunks: a Read chunk to the server, a Write chunk back.
 const OCTETS: usize = 256 << 10;
@@ -85,5 +85,22 @@ fn a_read_by_version_4_copies_no_more_than_one_by_version_3() {
         let copied = copied(&ends) - before;
         println!("{question:?}: {copied} octets copied at the server of {moved}");
         assert!(copied <= messages, "{question:?}: {copied} of {moved}");
+    }
+}
+
+#[test]
+fn a_read_under_krb5_copies_no_data_at_the_server() {
+    let mut ends = SecuredEnds::connect().unwrap();
+    let stats = |ends: &SecuredEnds| {
+        let stats = ends.server.provider().stats();
+        stats.octets_in + stats.octets_out + stats.octets_fetched
+    };
+    for flavor in ["sys", "krb5"] {
+        let call = format!("read-64k/{flavor}").parse().unwrap();
+        let before = stats(&ends);
+        ends.ask(call, CALLS, &mut |serve| serve());
+        let copied = stats(&ends) - before;
+        println!("{flavor}: {copied} octets copied at the server of {}", CALLS * READ);
+        assert!(copied <= CALLS * 2 * 1_024, "{flavor}: {copied} of {}", CALLS * READ);
     }
 }

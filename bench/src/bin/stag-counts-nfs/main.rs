@@ -9,10 +9,15 @@
 //!   chunks; `read4-4k`, `write4-4k`, `getattr4`, `lookup4` and `names4` are the same by version 4;
 //! - `iwarp|shm-trusted/getattr|read-64k/nfs3|nfs4`: the server's side of one question by either
 //!   version of NFS, 32 at a time;
+//! - `shm-trusted/null|getattr|read-64k|write-64k|read-1m|write-1m/sys|krb5|krb5i|krb5p`: the
+//!   server's side of calls of version 3 under this security flavor, 8 at a time;
+//! - `floor`: prints, not counts, the rates of READ and WRITE of 1 MiB under krb5i and krb5p at the
+//!   server, and those of their protection alone, on the same core;
 //! - `load-iwarp|load-shm[/DEPTH]`: the generator's side of NULL, DEPTH at a time (1 when it is not
 //!   said).
 
 mod load;
+mod secured;
 mod versions;
 
 use stag_bench::{
@@ -75,6 +80,12 @@ fn count_subject(subject: &str, calls: u64) -> io::Result<()> {
     if fabric.starts_with("load-") {
         let depth = question.parse().unwrap_or(1).clamp(1, ends::DEPTH_MAX);
         return load::count(fabric, depth, calls);
+    }
+    if fabric == "floor" {
+        return secured::print_rates(calls);
+    }
+    if let Ok(call) = question.parse() {
+        return secured::count(fabric, call, calls);
     }
     if let Ok(question) = question.parse() {
         return versions::count(fabric, question, calls);
