@@ -163,17 +163,32 @@ fn ask(
     match query {
         NameQuery::NameOf(kind, number) => {
             let name = service.name_of(*kind, *number)?;
-            let text = name.and_then(|name| with_domain(&name, domain));
-            Ok(text.map(|text| NameAnswer::Name(text.into())))
+            let Some(text) = name.and_then(|name| with_domain(&name, domain)) else {
+                return Ok(None);
+            };
+            // A text that leads to another number would give a file to another user when a client
+            // sends it back: `alice` of /etc/passwd and `alice@example.org` of a directory.
+            let bare = without_domain(text.as_bytes(), domain).unwrap_or_default();
+            let is_its_own = number_of(service, *kind, bare, domain)? == Some(*number);
+            Ok(is_its_own.then(|| NameAnswer::Name(text.into())))
         }
         NameQuery::NumberOf(kind, name) => {
-            let mut number = service.number_of(*kind, name)?;
-            if number.is_none() {
-                // Some name services have users with their domains only.
-                number = service.number_of(*kind, &format!("{name}@{domain}"))?;
-            }
-            Ok(number.map(NameAnswer::Number))
+            Ok(number_of(service, *kind, name, domain)?.map(NameAnswer::Number))
         }
+    }
+}
+
+/// The number of a name of the domain.
+fn number_of(
+    service: &dyn NameService,
+    kind: OwnerKind,
+    name: &str,
+    domain: &str,
+) -> io::Result<Option<u32>> {
+    match service.number_of(kind, name)? {
+        // Some name services have users with their domains only.
+        None => service.number_of(kind, &format!("{name}@{domain}")),
+        found => Ok(found),
     }
 }
 
@@ -194,7 +209,7 @@ fn with_domain(name: &str, domain: &str) -> Option<String> {
 fn without_domain<'a>(text: &'a [u8], domain: &str) -> Option<&'a str> {
     let text = str::from_utf8(text).ok().filter(|text| text.len() <= OWNER_LEN_MAX)?;
     let (name, own) = text.rsplit_once('@')?;
-    let is_name = !name.is_empty() && !name.contains(char::is_control);
+    let is_name = !name.is_empty() && !name.contains(|c: char| c.is_control() || c == '@');
     (is_name && own.eq_ignore_ascii_case(domain)).then_some(name)
 }
 

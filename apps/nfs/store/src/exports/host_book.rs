@@ -257,6 +257,12 @@ where
         old.map_or(Asked::Pending(ticket), Asked::Answer)
     }
 
+    /// Returns true if at least half of the queries that may be outstanding are.
+    pub fn is_half_full(&self) -> bool {
+        let sent = self.known.questions().sent;
+        sent.saturating_sub(self.known.answered.load(Ordering::Relaxed)) >= ASKED_MAX as u64 / 2
+    }
+
     /// The answer to a question, for which the thread of the caller waits for as long as
     /// `patience`. None while there is no answer.
     pub fn look(&self, question: &Q, round: u64, patience: Duration) -> Option<BookAnswer<A>> {
