@@ -1,6 +1,6 @@
 //! Arguments of `stag bench` that cannot be combined.
 
-use super::options::RunOptions;
+use super::{options::RunOptions, run::CONTEXTS_MAX};
 use crate::{Error, call::Url, descriptors, ticket::CallerSec};
 use stag_echo::driver::DEPTH_MAX;
 use stag_load::Workload;
@@ -89,6 +89,22 @@ fn check_sec(arguments: &RunOptions, url: &Url) -> Result<(), Error> {
     let (workload, sec) = (arguments.workload, url.credential().name());
     if url.credential() == CallerSec::Sys {
         return Ok(());
+    }
+    let nodes = arguments.nodes.as_ref().map_or(1, |nodes| nodes.0.len());
+    let most = CONTEXTS_MAX / nodes.max(1);
+    if nodes > 1 && usize::from(arguments.connections) > most {
+        return Err(Error::usage(format!(
+            "--connections {} with sec={sec} is too many for {nodes} nodes: each connection has a \
+             context, and servers keep a few of a user; give {most} at most",
+            arguments.connections
+        )));
+    }
+    if usize::from(arguments.cores) > CONTEXTS_MAX {
+        return Err(Error::usage(format!(
+            "--cores {} with sec={sec}: each core has a context at least, and servers keep a few \
+             of a user; give {CONTEXTS_MAX} at most",
+            arguments.cores
+        )));
     }
     match workload {
         Workload::ConnStorm => Err(Error::usage(format!(

@@ -28,7 +28,7 @@ pub const DURATION: f64 = 10.0;
 /// Default number of names in a directory that is listed.
 const NAMES: u32 = 10_000;
 /// Contexts of all cores: 'stag serve' keeps 64 of a principal.
-const CONTEXTS_MAX: usize = 48;
+pub const CONTEXTS_MAX: usize = 48;
 /// Time from when all are connected to the first call, of a run on this node alone.
 pub const LEAD: Duration = stag_load::run::LEAD;
 

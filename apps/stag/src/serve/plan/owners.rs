@@ -51,13 +51,13 @@ impl OwnersPlan {
                     "--id-names always needs a domain: give --id-domain DOMAIN, or leave it out",
                 ));
             }
-            Some(NONE) => None,
             Some(_) if !has_names => {
                 return Err(Error::usage(
                     "--id-domain means nothing without callers that are sent names: give --keytab \
                      FILE or --id-names always, or leave it out",
                 ));
             }
+            Some(NONE) => None,
             Some(given) => Some((checked_domain(given)?, "--id-domain")),
             None if has_names && has_four => usual(kerberos),
             None => None,
