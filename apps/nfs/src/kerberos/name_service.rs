@@ -1,5 +1,5 @@
 //! This host's name service, asked on threads of their own: one that hangs holds up the thread of
-//! contexts for a bounded time, and no principal whose user is known.
+//! contexts for two seconds, and after that for a tenth of a second for each unknown principal.
 
 use stag_nfs_store::exports::host_users::NamedUser;
 use stag_protocol::rpc::{Gids, UnixUser};
@@ -38,6 +38,8 @@ struct NamesState {
     answers: HashMap<String, (Instant, Option<UnixUser>)>,
     /// Names whose answers have not come.
     asked: HashSet<String>,
+    /// Times that all answers were forgotten: one that was asked for before is not kept.
+    edition: u64,
 }
 
 impl NameService {
@@ -47,7 +49,9 @@ impl NameService {
 
     /// Asks again about each name.
     pub(super) fn forget(&self) {
-        lock(&self.state).answers.clear();
+        let mut state = lock(&self.state);
+        state.answers.clear();
+        state.edition += 1;
     }
 
     /// The user of a local name, by an answer of the last ten minutes or a new one. An answer that
@@ -78,7 +82,8 @@ impl NameService {
         name: &str,
         now: Instant,
     ) -> io::Result<mpsc::Receiver<io::Result<Option<UnixUser>>>> {
-        let question = Question { state: Arc::clone(&self.state), name: name.to_owned() };
+        let edition = lock(&self.state).edition;
+        let question = Question { state: Arc::clone(&self.state), name: name.to_owned(), edition };
         let query = Arc::clone(&self.query);
         let (answers, answer) = mpsc::sync_channel(1);
         let ask = move || {
@@ -99,11 +104,15 @@ impl NameService {
 struct Question {
     state: Arc<Mutex<NamesState>>,
     name: String,
+    edition: u64,
 }
 
 impl Question {
     fn keep(&self, now: Instant, user: Option<UnixUser>) {
         let mut state = lock(&self.state);
+        if state.edition != self.edition {
+            return;
+        }
         if state.answers.len() >= ANSWERS_MAX {
             state.answers.clear();
         }
