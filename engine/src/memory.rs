@@ -153,6 +153,11 @@ impl Memory {
         self.lendable(len, lane).is_some()
     }
 
+    /// Returns true if another buffer would be left for peers.
+    pub(crate) fn can_lend_two(&self, len: usize, lane: Lane) -> bool {
+        self.can_lend(len, lane) && self.pool.available(self.slot_max) > 1
+    }
+
     /// The length to request from the pool when a peer needs `len` octets. A newcomer gets no
     /// reserved buffer, of whichever class.
     fn lendable(&self, len: usize, lane: Lane) -> Option<usize> {

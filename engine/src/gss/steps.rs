@@ -3,6 +3,7 @@
 use super::{OwnedCall, ProtectedReply, ReplyStep};
 use stag_gss::Unprotecting;
 use stag_pools::table::Key;
+use stag_verbs::Time;
 
 /// Octets of the longest message that is protected, or opened, at once.
 pub(crate) const AT_ONCE: usize = STEP_LEN + 4_096;
@@ -26,4 +27,5 @@ pub(crate) enum StepWork {
 pub(crate) struct WaitingReply {
     pub(crate) key: Key,
     pub(crate) reply: ProtectedReply,
+    pub(crate) since: Time,
 }

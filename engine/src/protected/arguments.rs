@@ -45,12 +45,13 @@ pub(super) fn open_integrity<'a>(
 
 impl Core {
     /// Returns true if a record is to be gathered in a buffer of its own although it is complete:
-    /// it is opened over several passes.
+    /// it is opened over several passes. What follows it in the same read needs another buffer.
     pub(crate) fn opens_in_steps(&self, record: &[u8], lane: Lane) -> bool {
         self.gss.is_some()
             && record.len() > AT_ONCE
             && asks_for_protection(record)
-            && self.memory.can_lend(record.len(), lane)
+            && !self.is_awaited(lane)
+            && self.memory.can_lend_two(record.len(), lane)
     }
 }
 

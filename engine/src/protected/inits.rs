@@ -49,14 +49,17 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// Keeps a request until it has a place at the acceptor, or refuses it where too many are kept.
-    /// One host has at most half of the places.
+    /// One host has at most half of the places, and of the octets.
     #[cold]
     fn put_off_init(&mut self, request: InitRequest) {
         let Some(gss) = &mut self.core.gss else { return };
         let limit = gss.contexts.limits().waiting;
-        let of_host = gss.put_off.iter().filter(|it| it.from.is_of_host(&request.from)).count();
-        let octets = gss.put_off_octets + request.token.len();
-        if gss.put_off.len() >= limit || of_host >= limit.div_ceil(2) || octets > PUT_OFF_MAX {
+        let len = request.token.len();
+        let of_host = gss.put_off.iter().filter(|it| it.from.is_of_host(&request.from));
+        let (count, own) = of_host.fold((0, len), |(n, sum), it| (n + 1, sum + it.token.len()));
+        let octets = gss.put_off_octets + len;
+        let is_crowded = count >= limit.div_ceil(2) || own > PUT_OFF_MAX / 2;
+        if gss.put_off.len() >= limit || octets > PUT_OFF_MAX || is_crowded {
             self.core.inits = self.core.inits.saturating_sub(1);
             return self.refuse_init(request.call.0);
         }

@@ -18,7 +18,8 @@
 //! | `steps.rs` | long calls and replies, a step in each pass; replies that wait for memory |
 //! | `widened.rs` | a longer reply, in its own buffer, in that of its item, or in another |
 //!
-//! No call or reply needs memory that it could wait for in vain. Arguments are opened in the buffer
+//! No call or reply waits for memory in vain: while a reply waits, slow peers that hold memory are
+//! ended, as for calls in line. Arguments are opened in the buffer
 //! that they arrived in, or in the shard's room. A reply is protected in the buffer of its message
 //! or of its item; otherwise it takes a free buffer, or the one that is reserved for replies, and
 //! waits until there is one.

@@ -28,7 +28,6 @@ impl<P: Provider, A: App> Shard<P, A> {
         call.state = InboundState::AwaitProtection;
         let peer = call.peer;
         let Some(gss) = &mut self.core.gss else { return };
-        debug_assert!(gss.steps.len() < gss.steps.capacity(), "each call has one");
         gss.steps.push_back(step);
         self.core.protecting += 1;
         self.core.put_aside(TurnHolder::Here(peer));
@@ -38,9 +37,9 @@ impl<P: Provider, A: App> Shard<P, A> {
     pub(super) fn begin_waiting(&mut self, key: Key, reply: ProtectedReply) {
         let Some(call) = self.core.responder.calls.get_mut(key) else { return };
         call.state = InboundState::AwaitProtection;
+        let since = self.core.now;
         let Some(gss) = &mut self.core.gss else { return };
-        debug_assert!(gss.waiting.len() < gss.waiting.capacity(), "each call has one reply");
-        gss.waiting.push_back(WaitingReply { key, reply });
+        gss.waiting.push_back(WaitingReply { key, reply, since });
         self.core.protecting += 1;
         self.core.counters.stats.limits.memory += 1;
     }
@@ -51,33 +50,40 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.retry_waiting() | self.take_step()
     }
 
-    /// Protects waiting replies in their order, until there is no memory for the first one.
+    /// Protects the first waiting reply, if there is memory for it. One in a pass, because each may
+    /// be copied and sealed.
     fn retry_waiting(&mut self) -> bool {
-        let mut progress = false;
-        while let Some(WaitingReply { key, reply }) =
-            self.core.gss.as_mut().and_then(|gss| gss.waiting.pop_front())
-        {
-            // Otherwise its connection is gone.
-            if let Some(call) = self.core.responder.calls.get_mut(key) {
-                call.state = InboundState::AwaitAnswer;
-                match self.begin_reply(key, reply, true) {
-                    Ok(Some(answer)) => self.answer(CallId(key), answer),
-                    Ok(None) => {}
-                    Err(reply) => {
-                        if let Some(call) = self.core.responder.calls.get_mut(key) {
-                            call.state = InboundState::AwaitProtection;
-                        }
-                        if let Some(gss) = &mut self.core.gss {
-                            gss.waiting.push_front(WaitingReply { key, reply });
-                        }
-                        return progress;
-                    }
+        let gone = self.forget_waiting();
+        let first = self.core.gss.as_mut().and_then(|gss| gss.waiting.pop_front());
+        let Some(WaitingReply { key, reply, since }) = first else { return gone };
+        let Some(call) = self.core.responder.calls.get_mut(key) else { return gone };
+        call.state = InboundState::AwaitAnswer;
+        match self.begin_reply(key, reply, true) {
+            Ok(Some(answer)) => self.answer(CallId(key), answer),
+            Ok(None) => {}
+            Err(reply) => {
+                if let Some(call) = self.core.responder.calls.get_mut(key) {
+                    call.state = InboundState::AwaitProtection;
                 }
+                if let Some(gss) = &mut self.core.gss {
+                    gss.waiting.push_front(WaitingReply { key, reply, since });
+                }
+                return gone;
             }
-            self.core.protecting -= 1;
-            progress = true;
         }
-        progress
+        self.core.protecting -= 1;
+        true
+    }
+
+    /// Drops the replies whose connections are gone: their memory may be what others wait for.
+    fn forget_waiting(&mut self) -> bool {
+        let calls = &self.core.responder.calls;
+        let Some(gss) = &mut self.core.gss else { return false };
+        let before = gss.waiting.len();
+        gss.waiting.retain(|waiting| calls.get(waiting.key).is_some());
+        let gone = before - gss.waiting.len();
+        self.core.protecting -= gone;
+        gone > 0
     }
 
     /// Carries out a step for the first call or reply whose peer may have a turn.

@@ -16,6 +16,10 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Hop 10: sends a reply to the caller.
     pub(crate) fn answer(&mut self, id: CallId, mut answer: Answer) {
         let Some(call) = self.core.responder.calls.get(id.0) else { return };
+        if call.state == InboundState::AwaitProtection {
+            debug_assert!(false, "a call is answered once");
+            return;
+        }
         if call.state == InboundState::AwaitProtected {
             let Some(protected) = self.protect(id, answer) else { return };
             answer = protected;

@@ -16,7 +16,7 @@ use crate::{
 use stag_pools::table::{Key, Walk};
 use stag_protocol::rpcrdma::Side;
 use stag_verbs::{Cause, Provider, Qp};
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 /// The interval at which every waiting peer is retried, even without an event.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -261,10 +261,13 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Ends the connections of slow peers, up to the number of waiting ones, if some peer has
     /// waited for memory for a while.
     fn end_slow(&mut self) {
-        if self.core.longest_wait().is_none_or(|wait| wait < PATIENCE) {
+        let replies = self.core.gss.as_ref().map(|gss| &gss.waiting);
+        let first = replies.and_then(|replies| replies.front());
+        let longest = first.map(|reply| self.core.now.since(reply.since));
+        if longest.max(self.core.longest_wait()).is_none_or(|wait| wait < PATIENCE) {
             return;
         }
-        let mut wanted = self.core.responder.line.waiting();
+        let mut wanted = self.core.responder.line.waiting() + replies.map_or(0, VecDeque::len);
         let rounds = wanted / self.core.config.slots.last().copied().unwrap_or(0).max(1);
         let grace = GRACE / u32::try_from(1 + rounds).unwrap_or(u32::MAX);
         let mut walk = Walk::default();

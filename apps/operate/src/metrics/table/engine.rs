@@ -48,7 +48,7 @@ pub const CONNECTIONS: &[Metric] = &[
         "stag_kerberos_contexts_crowded_total",
         "engine.gss.crowded",
         "Requests for contexts of Kerberos for which there was no place, of all or of their \
-         address. Their connections were closed, and clients come again.",
+         address: they wait at their core.",
     )
     .across(Across::Largest),
     Metric::counter(
