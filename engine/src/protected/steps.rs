@@ -5,7 +5,7 @@
 //! peer as its calls are (see `turns`), and all that wait for one take turns.
 
 use crate::{
-    app::{Answer, App, CallId},
+    app::{Answer, App, CallId, PeerId},
     config::MEDIUM_LEN,
     gss::{
         AT_ONCE, OpeningFault, OwnedCall, ProtectedReply, STEP_LEN, Step, StepWork, Unprotectable,
@@ -15,6 +15,7 @@ use crate::{
     state::{Sender, TurnHolder, inbound::InboundState},
 };
 use stag_pools::table::Key;
+use stag_protocol::rpc::AuthStatus;
 use stag_verbs::Provider;
 use std::ops::Range;
 
@@ -150,8 +151,22 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Some(peer) = self.core.responder.calls.get(key).map(|call| call.peer) else { return };
         let Some(entry) = self.core.peers.get(peer) else { return };
         let sender = Sender { peer, address: entry.address };
+        if call.protected.known.context.is_over() {
+            return self.deny_ended(key, peer);
+        }
         self.serve_owned(key, sender, call, opened);
         self.empty_outbox();
+    }
+
+    /// Denies a call whose context has ended since its first step: its user may have changed.
+    #[cold]
+    fn deny_ended(&mut self, key: Key, peer: PeerId) {
+        let Some(call) = self.core.responder.calls.get_mut(key) else { return };
+        call.state = InboundState::AwaitAnswer;
+        let xid = call.xid;
+        self.core.watch.forget(key);
+        self.core.counters.stats.gss.denied += 1;
+        self.deny(key, peer, xid, AuthStatus::GSS_CREDENTIAL_PROBLEM);
     }
 
     /// Sends a reply that is protected.

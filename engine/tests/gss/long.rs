@@ -2,7 +2,7 @@
 
 use super::{
     ENCTYPE, ask,
-    client::{Client, init},
+    client::{Client, denied, init},
     contexts, xid_of,
 };
 use crate::support::{AtServer, config, message, no_message, pattern, reply};
@@ -14,7 +14,7 @@ use stag_engine::{
 use stag_gss::Enctype;
 use stag_pools::{Access, Class, Extent, Pool};
 use stag_protocol::{
-    rpc::{Accepted, gss::GssService},
+    rpc::{Accepted, AuthStatus, gss::GssService},
     rpcrdma::{ChunkLists, Position, Segment},
     xdr::Writer,
 };
@@ -284,6 +284,37 @@ fn a_long_call_and_its_reply_take_one_step_in_a_pass() {
     }
 }
 
+/// Passes until two steps of a call are done.
+fn go_to_the_middle<A: App>(at: &mut AtServer<A>) {
+    for _ in 0..10_000 {
+        if at.shard.snapshot().engine.gss.steps == 2 {
+            break;
+        }
+        if !(at.shard.pass(at.now) | at.raw.poll(at.now)) {
+            at.now = at.fabric.next_due().map_or(at.now, |due| due.max(at.now));
+        }
+    }
+    assert_eq!(at.shard.calls_in_progress(), (1, 0), "in the middle");
+}
+
+#[test]
+fn a_context_that_ends_between_steps_serves_no_call() {
+    let gss = contexts(ENCTYPE, limits());
+    let mut at =
+        AtServer::serving(Store::default(), Config { gss: Some(Arc::clone(&gss)), ..config() });
+    let client = Client::of(ENCTYPE, &ask(&mut at, &init(1, b"alice@REALM")));
+    let arguments = super::opaque(&pattern(350_000));
+    let call = client.call((7, 1), GssService::Privacy, ECHO, &arguments);
+    let call = long_call(&mut at, &call, 350_400);
+    at.raw.send(&call.message, None);
+    go_to_the_middle(&mut at);
+    // As a reload does whose map has other users.
+    gss.forget_all();
+    let (answer, ..) = passes(&mut at);
+    let (.., inline) = reply(&answer);
+    assert_eq!(denied(&inline), AuthStatus::GSS_CREDENTIAL_PROBLEM);
+}
+
 #[test]
 fn a_connection_that_ends_between_steps_frees_all() {
     for has_arrived in [false, true] {
@@ -297,15 +328,7 @@ fn a_connection_that_ends_between_steps_frees_all() {
         let call = client.call((7, 1), GssService::Privacy, procedure, &arguments);
         let call = long_call(&mut at, &call, if has_arrived { 350_400 } else { 0 });
         at.raw.send(&call.message, None);
-        for _ in 0..10_000 {
-            if at.shard.snapshot().engine.gss.steps == 2 {
-                break;
-            }
-            if !(at.shard.pass(at.now) | at.raw.poll(at.now)) {
-                at.now = at.fabric.next_due().map_or(at.now, |due| due.max(at.now));
-            }
-        }
-        assert_eq!(at.shard.calls_in_progress(), (1, 0), "in the middle");
+        go_to_the_middle(&mut at);
         at.raw.end.disconnect(at.raw.qp.unwrap());
         at.expect_end();
         assert_eq!(at.shard.snapshot().engine.gss.steps, 2);
