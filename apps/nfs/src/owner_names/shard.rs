@@ -169,7 +169,10 @@ impl ShardNames {
         }
         match self.look_up(kind, number) {
             Asked::Answer(_) => {
-                OwnerNumber::Known(self.text(kind, number).is_none().then_some(number))
+                // As it was found, although a reload may have begun another round since.
+                let answer = self.seen(kind).texts.get(&number);
+                let has_name = answer.is_some_and(|answer| answer.found.is_some());
+                OwnerNumber::Known((!has_name).then_some(number))
             }
             Asked::Pending(ticket) => OwnerNumber::Pending(ticket),
             Asked::Unavailable => OwnerNumber::Unavailable,
