@@ -34,8 +34,8 @@ pub struct ContextLimits {
     pub each_principal: usize,
     /// Contexts that were set up from one address.
     pub each_address: usize,
-    /// Requests for contexts that wait for the acceptor, and of each shard those that wait for a
-    /// place among them.
+    /// Requests for contexts that wait for the acceptor. As many may wait at each shard for a place
+    /// among them.
     pub waiting: usize,
     /// Such requests of one address.
     pub waiting_each_address: usize,

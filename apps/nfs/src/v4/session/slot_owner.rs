@@ -78,9 +78,9 @@ pub(crate) struct LeasedSession {
 /// The connections that may use a lent session.
 #[derive(Debug)]
 pub(crate) enum LeasedAccess {
-    /// Those from an origin that its client has used.
+    /// All from an origin that its client has used.
     From(Box<Origins>),
-    /// Those that are bound to it, of the shard that gets its slots.
+    /// Connections of the shard that gets its slots, which are bound to it.
     Bound(Box<[PeerId]>),
 }
 
