@@ -34,8 +34,6 @@ const LEN: usize = 1 << 20;
 const NFS: (u32, u32) = (100_003, 3);
 /// Octets of a reply without its data, at most.
 const REPLY_MAX: usize = 1_024;
-/// The enctype of all contexts: that of Linux with MIT's defaults.
-pub const ENCTYPE: Enctype = Enctype::Aes256Sha384;
 /// Services of RPCSEC_GSS, each of which has a context.
 const SERVICES: [GssService; 3] = [GssService::None, GssService::Integrity, GssService::Privacy];
 
@@ -88,30 +86,30 @@ impl FromStr for SecuredCall {
     }
 }
 
-fn key() -> Vec<u8> {
-    vec![0x5a; ENCTYPE.key_len()]
+/// Octets of every context's key.
+const CONTEXT_KEY: [u8; 32] = [0x5a; 32];
+
+fn context_key(enctype: Enctype) -> ContextKey<'static> {
+    let octets = CONTEXT_KEY.get(..enctype.key_len()).unwrap_or(&CONTEXT_KEY);
+    ContextKey { enctype, octets, acceptor_subkey: true }
 }
 
-fn initiator() -> InitiatorContext {
-    let octets = key();
-    let key = ContextKey { enctype: ENCTYPE, octets: &octets, acceptor_subkey: true };
-    InitiatorContext::new(&key, 1).expect("the key has the length of its enctype")
+fn initiator(enctype: Enctype) -> InitiatorContext {
+    InitiatorContext::new(&context_key(enctype), 1).expect("the key has the length of its enctype")
 }
 
-fn acceptor() -> AcceptorContext {
-    let octets = key();
-    let key = ContextKey { enctype: ENCTYPE, octets: &octets, acceptor_subkey: true };
-    AcceptorContext::new(&key).expect("the key has the length of its enctype")
+fn acceptor(enctype: Enctype) -> AcceptorContext {
+    AcceptorContext::new(&context_key(enctype)).expect("the key has the length of its enctype")
 }
 
 /// Accepts every token.
-struct KnownKey;
+struct KnownKey(Enctype);
 
 impl ContextAcceptor for KnownKey {
     fn accept(&mut self, _: &[u8], _: PeerAddress) -> Result<AcceptedContext, RefusedContext> {
         let gids = Gids::new(&[]).expect("no groups are few");
         Ok(AcceptedContext {
-            context: acceptor(),
+            context: acceptor(self.0),
             token: Vec::new(),
             principal: "alice@EXAMPLE.ORG".to_owned(),
             unix: Some(UnixUser { uid: 0, gid: 0, gids }),
@@ -286,6 +284,7 @@ pub struct SecuredEnds {
     pub server: Shard<Shm, Gateway<Memory>>,
     client: Shard<Shm, SecuredAsker>,
     clock: Clock,
+    enctype: Enctype,
     /// Directory of the socket; removed with the value.
     _home: tempfile::TempDir,
 }
@@ -297,11 +296,12 @@ impl fmt::Debug for SecuredEnds {
 }
 
 impl SecuredEnds {
-    /// Both ends over shared memory, where the processes trust each other.
+    /// Both ends over shared memory, where the processes trust each other. All contexts have keys
+    /// of this enctype.
     ///
     /// # Errors
     /// As sockets and `mmap(2)` fail.
-    pub fn connect() -> io::Result<Self> {
+    pub fn connect(enctype: Enctype) -> io::Result<Self> {
         let clock = Clock::start();
         let home = tempfile::tempdir()?;
         let at = ShmAddress::new(home.path().join("socket")).map_err(io::Error::other)?;
@@ -320,7 +320,7 @@ impl SecuredEnds {
             ..Config::default()
         };
         let pool = store.pool().cloned();
-        let contexts = GssContexts::start(Box::new(KnownKey), ContextLimits::default())?;
+        let contexts = GssContexts::start(Box::new(KnownKey(enctype)), ContextLimits::default())?;
         let serving = Config { gss: Some(contexts), ..config() };
         let fabric = provider(serving.limits(256))?;
         let gateway = Gateway::new(store);
@@ -341,7 +341,7 @@ impl SecuredEnds {
         let mut client = Shard::new(fabric, asker, config(), Box::new(|_| false))?;
         let at = server.listen(&at.trusting()).map_err(io::Error::other)?;
         client.connect(&at).map_err(io::Error::other)?;
-        let mut ends = Self { server, client, clock, _home: home };
+        let mut ends = Self { server, client, clock, enctype, _home: home };
         while ends.client.app().peer.is_none() {
             ends.turn();
         }
@@ -393,7 +393,7 @@ impl SecuredEnds {
         ReplyHeader::parse(&mut reader).expect("it is a reply");
         let results = InitResults::parse(&mut reader).expect("it has results");
         assert_eq!(results.major, MajorStatus::COMPLETE, "every token is accepted");
-        let context = ClientContext::granted(initiator(), results.handle, service);
+        let context = ClientContext::granted(initiator(self.enctype), results.handle, service);
         self.client.with_app(|app, _| app.contexts.push(Rc::new(context)));
     }
 
@@ -434,14 +434,14 @@ impl SecuredEnds {
         });
         let made = (self.client.app().done - before).max(1);
         let each = |time: Duration, calls: u64| time.as_nanos() as u64 / calls.max(1);
-        (each(spent, made), each(floor(&clock, call, calls), calls))
+        (each(spent, made), each(floor(&clock, call, self.enctype, calls), calls))
     }
 }
 
 /// The time that the protection of `calls` results, or of arguments, takes by itself.
-fn floor(clock: &Clock, call: SecuredCall, calls: u64) -> Duration {
+fn floor(clock: &Clock, call: SecuredCall, enctype: Enctype, calls: u64) -> Duration {
     let Some(service) = call.service else { return Duration::ZERO };
-    let (client, server) = (initiator(), acceptor());
+    let (client, server) = (initiator(enctype), acceptor(enctype));
     let room = server.keys().room(service);
     let (len, is_read) = match call.procedure {
         SecuredProcedure::Read(len) => (len, true),

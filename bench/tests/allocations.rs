@@ -4,6 +4,7 @@ use crate::counting::allocations;
 use stag_bench::{compounds::StoredFile, secured::SecuredEnds};
 use stag_echo::{Caller, Echo, Twin};
 use stag_engine::{Config, Sampling, Shard, Token};
+use stag_gss::Enctype;
 use stag_load::{
     Arrivals, Load, LoadFiles, LoadPlan, Pace, RunSpan, Schedule, SchedulePart, To, Workload,
 };
@@ -307,7 +308,7 @@ fn an_open_loop_of_the_load_generator_allocates_nothing() {
 /// At the server, whose passes alone are counted.
 #[test]
 fn protected_calls_allocate_nothing() {
-    let mut ends = SecuredEnds::connect().unwrap();
+    let mut ends = SecuredEnds::connect(Enctype::Aes256Sha384).unwrap();
     let procedures = ["null", "getattr", "read-64k", "write-64k", "read-1m", "write-1m"];
     for procedure in procedures {
         for flavor in ["sys", "krb5", "krb5i", "krb5p"] {

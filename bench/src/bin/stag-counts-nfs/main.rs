@@ -1,8 +1,9 @@
 //! Program whose process is counted: calls of NFS and of the load generator, both ends in one
 //! thread, of which one is counted. A program of its own, as `stag-counts-typed` is.
 //!
-//! Usage: `stag-counts-nfs SUBJECT CALLS`: CALLS calls. What one side costs is what its loop costs,
-//! passes that find nothing included. SUBJECT is one of:
+//! Usage: `stag-counts-nfs SUBJECT CALLS [ENCTYPE]`: CALLS calls. What one side costs is what its
+//! loop costs, passes that find nothing included. ENCTYPE is that of contexts, by default
+//! `aes256-cts-hmac-sha384-192`. SUBJECT is one of:
 //! - `iwarp|shm-trusted/read-4k|write-4k|getattr|lookup|names[-chunk]/server|client`: READ, WRITE,
 //!   GETATTR, LOOKUP, or CREATE, LOOKUP and REMOVE in turn, of version 3 on the memory store, 32 at
 //!   a time; with `-chunk` both ends take messages of 4 KiB, as Linux does, so that payload is in
@@ -26,6 +27,7 @@ use stag_bench::{
     loaded::{CountedSide, LoadEnds},
 };
 use stag_engine::{Config, Shard, clock::Clock, config::INLINE_LEN};
+use stag_gss::Enctype;
 use stag_iwarp::{Iwarp, IwarpConfig};
 use stag_load::{
     Load, LoadFiles, LoadPlan, Workload,
@@ -62,11 +64,19 @@ struct Stored {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let calls = arguments.get(1).and_then(|text| text.parse().ok());
-    let (Some(subject), Some(calls)) = (arguments.first(), calls) else {
-        eprintln!("stag-counts-nfs: say what (FABRIC/read-4k/server, load-FABRIC) and how often");
+    let named = |enctype: &Enctype| arguments.get(2).is_some_and(|name| name == enctype.name());
+    let enctype = match arguments.get(2) {
+        None => Some(Enctype::Aes256Sha384),
+        Some(_) => Enctype::ALL.into_iter().find(named),
+    };
+    let (Some(subject), Some(calls), Some(enctype)) = (arguments.first(), calls, enctype) else {
+        eprintln!(
+            "stag-counts-nfs: say what (FABRIC/read-4k/server, load-FABRIC), how often, and for \
+             calls with a context its enctype as in krb5.conf"
+        );
         return ExitCode::from(2);
     };
-    match count_subject(subject, calls) {
+    match count_subject(subject, calls, enctype) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("stag-counts-nfs: {error}");
@@ -75,17 +85,17 @@ fn main() -> ExitCode {
     }
 }
 
-fn count_subject(subject: &str, calls: u64) -> io::Result<()> {
+fn count_subject(subject: &str, calls: u64, enctype: Enctype) -> io::Result<()> {
     let (fabric, question) = subject.split_once('/').unwrap_or((subject, ""));
     if fabric.starts_with("load-") {
         let depth = question.parse().unwrap_or(1).clamp(1, ends::DEPTH_MAX);
         return load::count(fabric, depth, calls);
     }
     if fabric == "floor" {
-        return secured::print_rates(calls);
+        return secured::print_rates(enctype, calls);
     }
     if let Ok(call) = question.parse() {
-        return secured::count(fabric, call, calls);
+        return secured::count(fabric, call, enctype, calls);
     }
     if let Ok(question) = question.parse() {
         return versions::count(fabric, question, calls);

@@ -1,20 +1,21 @@
 //! The server's side of calls of NFS under AUTH_SYS and RPCSEC_GSS.
 
 use stag_bench::secured::{SecuredCall, SecuredEnds};
+use stag_gss::Enctype;
 use std::io;
 
 /// Makes `calls` calls, 8 at a time.
-pub fn count(fabric: &str, call: SecuredCall, calls: u64) -> io::Result<()> {
+pub fn count(fabric: &str, call: SecuredCall, enctype: Enctype, calls: u64) -> io::Result<()> {
     match fabric {
-        "shm-trusted" => SecuredEnds::connect()?.run(call, calls),
+        "shm-trusted" => SecuredEnds::connect(enctype)?.run(call, calls),
         _ => return Err(io::Error::other(format!("{fabric:?} is no fabric of these calls"))),
     }
     Ok(())
 }
 
 /// Prints the rates of calls of 1 MiB, next to those of their protection alone.
-pub fn print_rates(calls: u64) -> io::Result<()> {
-    let mut ends = SecuredEnds::connect()?;
+pub fn print_rates(enctype: Enctype, calls: u64) -> io::Result<()> {
+    let mut ends = SecuredEnds::connect(enctype)?;
     for name in ["read-1m/krb5i", "read-1m/krb5p", "write-1m/krb5i", "write-1m/krb5p"] {
         let call = name.parse().map_err(io::Error::other)?;
         let (server, floor) = ends.beside_floor(call, calls);
