@@ -49,8 +49,8 @@ impl Mac {
     pub(crate) fn finish(self, out: &mut [u8]) {
         with!(self, state => {
             let result = state.finalize().into_bytes();
-            for (out, octet) in out.iter_mut().zip(result) {
-                *out = octet;
+            if let Some(first) = result.get(..out.len()) {
+                out.copy_from_slice(first);
             }
         });
     }
@@ -59,8 +59,8 @@ impl Mac {
     pub(crate) fn finish_key(self, out: &mut [u8]) {
         with!(self, state => {
             let mut result = state.finalize().into_bytes();
-            for (out, octet) in out.iter_mut().zip(&result) {
-                *out = *octet;
+            if let Some(first) = result.get(..out.len()) {
+                out.copy_from_slice(first);
             }
             result.as_mut_slice().zeroize();
         });

@@ -11,8 +11,8 @@ use crate::{
 use stag_gss::MicToken;
 use stag_pools::{Buf, table::Key};
 use stag_protocol::{
-    rpc::{ReplyHeader, flavor, gss::GssService},
-    xdr::padded,
+    rpc::{Auth, ReplyHeader, gss::GssService},
+    xdr::{Codec as _, Writer, padded},
 };
 use stag_verbs::Provider;
 
@@ -169,13 +169,9 @@ impl Core {
 
 /// Writes the verifier in front of the status, where room was made.
 fn put_verifier(message: &mut Buf, mic: &MicToken) {
-    let mut words = [0; 8];
-    let (number, len) = words.split_at_mut(4);
-    number.copy_from_slice(&flavor::GSS.to_be_bytes());
-    len.copy_from_slice(&(mic.len() as u32).to_be_bytes());
-    let octets = words.iter().chain(mic.iter()).chain(&[0; 3]);
     let room = message.get_mut(VERIFIER_AT..).unwrap_or_default();
-    room.iter_mut().zip(octets.take(8 + padded(mic.len()))).for_each(|(to, octet)| *to = *octet);
+    let written = Auth::gss(mic).emit(&mut Writer::new(room));
+    debug_assert!(written.is_ok(), "widened replies have room for it");
 }
 
 /// Moves the positions of items that stay outside the message.
