@@ -3,10 +3,11 @@
 //!
 //! A peer *holds* the memory that waits for it: buffers that its Reads are to fill, replies that it
 //! has not taken, records whose end it has not sent. Holding costs one unit of credit per octet and
-//! microsecond; octets that move earn credit. A newcomer has none and may hold [`FIRST_OCTETS`].
-//! With credit a peer may hold more, up to its share, and may use the memory that is reserved for
-//! proven peers. A peer deep in debt loses its connection while others wait; so does one that
-//! barely moves any octets.
+//! microsecond; octets that move earn credit. Memory that waits for us to go on with the peer's
+//! calls counts against what it may hold, and costs nothing. A newcomer has no credit and may hold
+//! [`FIRST_OCTETS`]. With credit a peer may hold more, up to its share, and may use the memory that
+//! is reserved for proven peers. A peer deep in debt loses its connection while others wait; so
+//! does one that barely moves any octets.
 
 use crate::config::{LARGE_LEN, MESSAGE_LEN};
 use stag_verbs::Time;
@@ -40,6 +41,8 @@ const STALL_OCTETS: u64 = 4_096 * STALL_MAX.as_secs();
 pub(crate) struct Account {
     /// Octets of memory that other peers cannot use until this peer does its part.
     held: u64,
+    /// Octets of memory that we work on for this peer, in several passes.
+    worked_on: u64,
     /// Octet-microseconds, as of `settled_at`; negative in debt.
     credit: i64,
     settled_at: Time,
@@ -54,12 +57,33 @@ pub(crate) struct Account {
 impl Account {
     /// The account of a connection that begins.
     pub(crate) const fn new(now: Time) -> Self {
-        Self { held: 0, credit: 0, settled_at: now, since: now, moved: 0, total: 0 }
+        Self { held: 0, worked_on: 0, credit: 0, settled_at: now, since: now, moved: 0, total: 0 }
     }
 
     /// Octets that the peer holds.
     pub(crate) const fn held(&self) -> u64 {
         self.held
+    }
+
+    /// Octets that the peer holds, and those that we work on for it.
+    pub(crate) const fn occupied(&self) -> u64 {
+        self.held.saturating_add(self.worked_on)
+    }
+
+    /// Returns true if we work on calls of the peer.
+    pub(crate) const fn has_work(&self) -> bool {
+        self.worked_on > 0
+    }
+
+    /// Adds to what we work on for the peer.
+    pub(crate) const fn begin_work(&mut self, octets: u64) {
+        self.worked_on = self.worked_on.saturating_add(octets);
+    }
+
+    /// Subtracts from what we work on for the peer.
+    pub(crate) fn end_work(&mut self, octets: u64) {
+        debug_assert!(octets <= self.worked_on, "work ends that has begun");
+        self.worked_on = self.worked_on.saturating_sub(octets);
     }
 
     /// Charges for the octets held until `now`.
@@ -119,12 +143,13 @@ impl Account {
             && self.credit >= as_units(FIRST_OCTETS).saturating_mul(as_micros(AHEAD))
     }
 
-    /// Returns true if the peer may hold `octets` more, of at most `share`. A peer that holds
+    /// Returns true if the peer may occupy `octets` more, of at most `share`. A peer that occupies
     /// nothing always may: one call is always possible.
     pub(crate) fn allows(&self, octets: u64, share: u64) -> bool {
         let paid = self.credit.max(0) / as_micros(AHEAD);
         let most = FIRST_OCTETS.saturating_add(paid.unsigned_abs()).min(share);
-        self.held == 0 || self.held.saturating_add(octets) <= most
+        let occupied = self.occupied();
+        occupied == 0 || occupied.saturating_add(octets) <= most
     }
 
     /// Returns true if octets move too slowly for the memory that the peer holds: it may not stay
@@ -181,6 +206,18 @@ mod tests {
         assert!(account.allows(FIRST_OCTETS, SHARE) && account.allows(SHARE * 2, SHARE));
         account.hold(FIRST_OCTETS, at(0));
         assert!(!account.allows(1, SHARE) && !account.is_proven(SHARE) && !account.is_slow(GRACE));
+    }
+
+    #[test]
+    fn memory_that_waits_for_us_counts_against_the_share_and_costs_nothing() {
+        let mut account = Account::new(at(0));
+        account.begin_work(FIRST_OCTETS);
+        assert!(!account.allows(1, SHARE));
+        account.settle(at(3_600_000));
+        assert!(!account.is_slow(GRACE_MIN) && !account.is_stalled(at(3_600_000)));
+        account.hold(1, at(3_600_000));
+        account.end_work(FIRST_OCTETS);
+        assert!(account.allows(FIRST_OCTETS - 1, SHARE) && !account.allows(FIRST_OCTETS, SHARE));
     }
 
     #[test]

@@ -133,9 +133,9 @@ impl Memory {
         Ok(Self { protect_room: Some(room), ..self })
     }
 
-    /// An empty buffer for a reply to protect: any of the shard, or the reserved one.
-    pub(crate) fn take_to_protect(&self, len: usize) -> Option<Buf> {
-        self.pool.take(len).or_else(|| self.protect_room.as_ref()?.take(len))
+    /// An empty buffer for a reply to protect: one that its peer may use, or the reserved one.
+    pub(crate) fn take_to_protect(&self, len: usize, lane: Lane) -> Option<Buf> {
+        self.lend(len, lane).or_else(|| self.protect_room.as_ref()?.take(len))
     }
 
     /// Returns true if an extent is in a slot of the shard's buffers.

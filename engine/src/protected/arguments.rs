@@ -4,8 +4,7 @@ use crate::{
     app::App,
     core::Core,
     gss::{
-        AT_ONCE, ArrivedCall, OpeningFault, OwnedCall, ProtectedCall, Step, StepWork,
-        asks_for_protection,
+        AT_ONCE, ArrivedCall, OpeningFault, OwnedCall, ProtectedCall, StepWork, asks_for_protection,
     },
     item::Pulled,
     memory::Lane,
@@ -111,7 +110,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 );
             }
             Ok(opening) => {
-                self.begin_steps(Step { key, work: StepWork::Open(call, opening) });
+                self.begin_steps(key, StepWork::Open(call, opening));
             }
             Err(fault) => self.serve_owned(key, sender, call, Err(fault)),
         }

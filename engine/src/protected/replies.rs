@@ -4,7 +4,8 @@ use super::widened::{NoRoomYet, Widened};
 use crate::{
     app::{Answer, AnswerItem, App, CallId},
     core::Core,
-    gss::{AT_ONCE, ProtectedCall, ProtectedReply, ReplyStep, Step, StepWork, Unprotectable},
+    gss::{AT_ONCE, ProtectedCall, ProtectedReply, ReplyStep, StepWork, Unprotectable},
+    memory::Lane,
     shard::Shard,
     state::inbound::InboundState,
 };
@@ -72,7 +73,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         may_take: bool,
     ) -> Result<Option<Answer>, ProtectedReply> {
         let ProtectedReply { protected, answer } = reply;
-        let begun = self.core.widen_reply(&protected, answer, may_take);
+        let peer = self.core.responder.calls.get(key).map(|call| call.peer);
+        let lane = peer.filter(|_| may_take).map(|peer| self.core.lane(peer));
+        let begun = self.core.widen_reply(&protected, answer, lane);
         let begun = match begun {
             Ok(widened) => self.core.begin_protection(&protected, widened),
             Err(NoRoomYet::Waits(answer)) => return Err(ProtectedReply { protected, answer }),
@@ -82,7 +85,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             Ok((answer, None)) => return Ok(Some(answer)),
             Ok((answer, Some(step))) => {
                 let reply = ProtectedReply { protected, answer };
-                self.begin_steps(Step { key, work: StepWork::Protect(reply, step) });
+                self.begin_steps(key, StepWork::Protect(reply, step));
             }
             Err(Unprotectable) => self.drop_unprotectable(key),
         }
@@ -111,7 +114,7 @@ impl Core {
         &self,
         protected: &ProtectedCall,
         answer: Answer,
-        may_take: bool,
+        lane: Option<Lane>,
     ) -> Result<WidenedReply, NoRoomYet> {
         let kind = ReplyKind::of(&answer.message);
         let service = match kind {
@@ -129,7 +132,7 @@ impl Core {
             // authentication leaves items where they are
             takes_items: service == GssService::Privacy,
         };
-        let mut answer = widened.apply(&self.memory, may_take, answer)?;
+        let mut answer = widened.apply(&self.memory, lane, answer)?;
         shift_items(&mut answer, widened.shift());
         Ok(WidenedReply { answer, kind, service })
     }

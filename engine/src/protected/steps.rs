@@ -2,7 +2,9 @@
 //! for memory.
 //!
 //! To seal a MiB takes a core some 2 ms, for which others would wait. Steps are charged to their
-//! peer as its calls are (see `turns`), and all that wait for one take turns.
+//! peer as its calls are (see `turns`), and all that wait for one take turns. The memory that they
+//! occupy meanwhile counts against the share of their peer (see `account`), as does the reply that
+//! the client of a call has offered room for.
 
 use crate::{
     app::{Answer, App, CallId, PeerId},
@@ -12,7 +14,7 @@ use crate::{
         WaitingReply,
     },
     shard::Shard,
-    state::{Sender, TurnHolder, inbound::InboundState},
+    state::{Link, Sender, TurnHolder, inbound::InboundState},
 };
 use stag_pools::table::Key;
 use stag_protocol::rpc::AuthStatus;
@@ -24,13 +26,18 @@ const _: () = assert!(AT_ONCE == MEDIUM_LEN);
 
 impl<P: Provider, A: App> Shard<P, A> {
     /// Keeps a call or a reply whose protection goes on in later passes.
-    pub(super) fn begin_steps(&mut self, step: Step) {
-        let Some(call) = self.core.responder.calls.get_mut(step.key) else { return };
+    pub(super) fn begin_steps(&mut self, key: Key, work: StepWork) {
+        let expected = match work {
+            StepWork::Open(..) => self.expected_of(key),
+            StepWork::Protect(..) => 0,
+        };
+        let Some(call) = self.core.responder.calls.get_mut(key) else { return };
         call.state = InboundState::AwaitProtection;
         let peer = call.peer;
+        let octets = work.octets() + expected;
         let Some(gss) = &mut self.core.gss else { return };
-        gss.steps.push_back(step);
-        self.core.protecting += 1;
+        gss.steps.push_back(Step { key, work, octets });
+        self.begin_protecting(peer, octets);
         self.core.put_aside(TurnHolder::Here(peer));
     }
 
@@ -38,11 +45,37 @@ impl<P: Provider, A: App> Shard<P, A> {
     pub(super) fn begin_waiting(&mut self, key: Key, reply: ProtectedReply) {
         let Some(call) = self.core.responder.calls.get_mut(key) else { return };
         call.state = InboundState::AwaitProtection;
+        let (peer, octets) = (call.peer, reply.octets());
         let since = self.core.now;
         let Some(gss) = &mut self.core.gss else { return };
-        gss.waiting.push_back(WaitingReply { key, reply, since });
-        self.core.protecting += 1;
+        gss.waiting.push_back(WaitingReply { key, reply, since, octets });
+        self.begin_protecting(peer, octets);
         self.core.counters.stats.limits.memory += 1;
+    }
+
+    /// Counts a call or a reply that waits for its protection, and what it occupies.
+    fn begin_protecting(&mut self, peer: PeerId, octets: u64) {
+        self.core.protecting += 1;
+        let Some(entry) = self.core.peers.get_mut(peer) else { return };
+        entry.served.account.begin_work(octets);
+        if let Link::Stream(stream) = entry.link {
+            // Before more of its calls are taken in this pass.
+            self.judge_share(stream);
+            self.streams.queue(stream);
+        }
+    }
+
+    /// Undoes [`begin_protecting`](Self::begin_protecting): the peer's next call may have waited
+    /// for that.
+    fn end_protecting(&mut self, key: Key, octets: u64) {
+        self.core.protecting -= 1;
+        let Some(peer) = self.core.responder.calls.get(key).map(|call| call.peer) else { return };
+        let Some(entry) = self.core.peers.get_mut(peer) else { return };
+        entry.served.account.end_work(octets);
+        match entry.link {
+            Link::Stream(stream) => self.streams.queue(stream),
+            _ => self.core.wake(peer),
+        }
     }
 
     /// Protects replies for which there is memory again, and carries out one step of a long call or
@@ -56,23 +89,25 @@ impl<P: Provider, A: App> Shard<P, A> {
     fn retry_waiting(&mut self) -> bool {
         let gone = self.forget_waiting();
         let first = self.core.gss.as_mut().and_then(|gss| gss.waiting.pop_front());
-        let Some(WaitingReply { key, reply, since }) = first else { return gone };
+        let Some(WaitingReply { key, reply, since, octets }) = first else { return gone };
         let Some(call) = self.core.responder.calls.get_mut(key) else { return gone };
         call.state = InboundState::AwaitAnswer;
-        match self.begin_reply(key, reply, true) {
-            Ok(Some(answer)) => self.answer(CallId(key), answer),
-            Ok(None) => {}
+        let answer = match self.begin_reply(key, reply, true) {
+            Ok(answer) => answer,
             Err(reply) => {
                 if let Some(call) = self.core.responder.calls.get_mut(key) {
                     call.state = InboundState::AwaitProtection;
                 }
                 if let Some(gss) = &mut self.core.gss {
-                    gss.waiting.push_front(WaitingReply { key, reply, since });
+                    gss.waiting.push_front(WaitingReply { key, reply, since, octets });
                 }
                 return gone;
             }
+        };
+        self.end_protecting(key, octets);
+        if let Some(answer) = answer {
+            self.answer(CallId(key), answer);
         }
-        self.core.protecting -= 1;
         true
     }
 
@@ -116,27 +151,33 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Goes on with a call or a reply by one step. The next one follows in a later pass, unless
     /// this was the last.
     fn advance(&mut self, step: Step) {
-        let Step { key, work } = step;
+        let Step { key, work, octets } = step;
         let work = match work {
             StepWork::Open(mut call, mut opening) => {
                 match call.advance(&mut opening, STEP_LEN).transpose() {
                     None => StepWork::Open(call, opening),
-                    Some(opened) => return self.end_opening(key, call, opened),
+                    Some(opened) => {
+                        self.end_protecting(key, octets);
+                        return self.end_opening(key, call, opened);
+                    }
                 }
             }
             StepWork::Protect(mut reply, mut step) => {
                 match step.advance(&reply.protected, &mut reply.answer, STEP_LEN) {
                     Ok(false) => StepWork::Protect(reply, step),
-                    Ok(true) => return self.end_protection(key, reply.answer),
+                    Ok(true) => {
+                        self.end_protecting(key, octets);
+                        return self.end_protection(key, reply.answer);
+                    }
                     Err(Unprotectable) => {
-                        self.core.protecting -= 1;
+                        self.end_protecting(key, octets);
                         return self.drop_unprotectable(key);
                     }
                 }
             }
         };
         if let Some(gss) = &mut self.core.gss {
-            gss.steps.push_back(Step { key, work });
+            gss.steps.push_back(Step { key, work, octets });
         }
     }
 
@@ -147,7 +188,6 @@ impl<P: Provider, A: App> Shard<P, A> {
         call: OwnedCall,
         opened: Result<Range<usize>, OpeningFault>,
     ) {
-        self.core.protecting -= 1;
         let Some(peer) = self.core.responder.calls.get(key).map(|call| call.peer) else { return };
         let Some(entry) = self.core.peers.get(peer) else { return };
         let sender = Sender { peer, address: entry.address };
@@ -171,7 +211,6 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Sends a reply that is protected.
     fn end_protection(&mut self, key: Key, answer: Answer) {
-        self.core.protecting -= 1;
         if let Some(call) = self.core.responder.calls.get_mut(key) {
             call.state = InboundState::AwaitAnswer;
             self.answer(CallId(key), answer);

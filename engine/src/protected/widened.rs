@@ -6,7 +6,7 @@ use crate::{
     app::{Answer, AnswerItem},
     config::HEAD_ROOM,
     item::Extents,
-    memory::Memory,
+    memory::{Lane, Memory},
     payload::insert_parts,
 };
 use stag_gss::ProtectedRoom;
@@ -42,12 +42,12 @@ impl Widened {
         self.verifier + self.room.front
     }
 
-    /// Makes room in front of the status and around the results. A buffer of the shard is taken
-    /// only with `may_take`.
+    /// Makes room in front of the status and around the results. Another buffer is taken only
+    /// with a `lane`.
     pub(super) fn apply(
         &self,
         memory: &Memory,
-        may_take: bool,
+        lane: Option<Lane>,
         mut answer: Answer,
     ) -> Result<Answer, NoRoomYet> {
         let items = answer.item.as_ref().filter(|_| self.takes_items);
@@ -70,8 +70,8 @@ impl Widened {
         if HEAD_ROOM + len > memory.slot_max() {
             return Err(NoRoomYet::Never);
         }
-        let longer = Some(HEAD_ROOM + len).filter(|_| may_take);
-        let Some(mut longer) = longer.and_then(|len| memory.take_to_protect(len)) else {
+        let longer = lane.and_then(|lane| memory.take_to_protect(HEAD_ROOM + len, lane));
+        let Some(mut longer) = longer else {
             return Err(NoRoomYet::Waits(answer));
         };
         longer.reset(HEAD_ROOM);

@@ -87,6 +87,13 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.pull_or_wait(peer, key);
     }
 
+    /// Octets of memory that the reply to a call may take.
+    pub(crate) fn expected_of(&self, key: Key) -> u64 {
+        let has_lists = self.core.responder.calls.get(key).is_some_and(|call| call.has_lists);
+        let lists = self.core.responder.lists.get(key.index()).filter(|_| has_lists);
+        lists.map_or(0, |lists| expected_reply(lists, self.core.memory.slot_max()))
+    }
+
     /// Pulls the chunks of a call that has just arrived, or queues it after deferred calls of its
     /// peer.
     fn pull_or_wait(&mut self, peer: PeerId, key: Key) {

@@ -291,7 +291,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         while let Some((peer, entry)) = self.core.peers.next(&mut walk) {
             let is_blamed = match entry.served.wait {
                 Wait::Memory(_) => true,
-                Wait::Itself | Wait::Turn => entry.served.account.held() == 0,
+                Wait::Itself | Wait::Turn => entry.served.account.occupied() == 0,
                 Wait::Nothing => false,
             };
             let waits = is_blamed && now.since(entry.served.waits_since) >= WAIT_MAX;

@@ -124,11 +124,26 @@ impl<P: Provider, A: App> Shard<P, A> {
         account.settle(now);
         account.earn(moved, share);
         account.hold_in_all(stream.held(), now);
-        // A record alone never exceeds the share: only reading can complete it.
-        let is_over_share = stream.is_refused() && !account.allows(0, share);
-        if std::mem::replace(&mut stream.is_over_share, is_over_share) != is_over_share {
-            self.core.counters.stats.limits.share += u64::from(is_over_share);
+        if self.judge_share(key) {
             self.streams.set_interest(key);
         }
+    }
+
+    /// Checks if the peer of a connection has its share of the memory: by output that it does not
+    /// take, or by calls that we work on. Returns true if that has changed.
+    pub(crate) fn judge_share(&mut self, key: Key) -> bool {
+        let share = self.core.memory.share();
+        let Some(stream) = self.streams.connections.get_mut(key) else { return false };
+        let Some(entry) = stream.peer.and_then(|peer| self.core.peers.get_mut(peer)) else {
+            return false;
+        };
+        let account = entry.served.account();
+        // A record alone never exceeds the share: only reading can complete it.
+        let is_counted = stream.is_refused() || account.has_work();
+        let is_over_share = is_counted && !account.allows(0, share);
+        let has_changed = stream.is_over_share != is_over_share;
+        stream.is_over_share = is_over_share;
+        self.core.counters.stats.limits.share += u64::from(has_changed && is_over_share);
+        has_changed
     }
 }

@@ -21,17 +21,17 @@ use stag_protocol::{
 use stag_verbs::Provider as _;
 use std::{collections::HashMap, sync::Arc};
 
-const READ: u32 = 11;
+pub(super) const READ: u32 = 11;
 const READ_SHARED: u32 = 12;
 const READ_OWN: u32 = 13;
-const LEN: usize = 100_000;
+pub(super) const LEN: usize = 100_000;
 /// Octets of a step, as the engine has it.
 const STEP: usize = 64 << 10;
 
 /// Answers READ by octets in a buffer of the shard, which it may keep for some passes, as a cache
 /// does, or by octets in memory of its own.
 #[derive(Default)]
-struct Store {
+pub(super) struct Store {
     echo: Echo,
     kept: Vec<(u32, Extent)>,
     own: Option<Pool>,
@@ -94,14 +94,14 @@ fn limits() -> ContextLimits {
 }
 
 /// A call, what carries it, and the memory that its chunks name.
-struct LongCall {
-    message: Vec<u8>,
+pub(super) struct LongCall {
+    pub(super) message: Vec<u8>,
     parts: Vec<Segment>,
     rooms: Vec<Segment>,
 }
 
 /// A call in Read chunks of position 0 unless it is short, with a Reply chunk for `room` octets.
-fn long_call<A: App>(at: &mut AtServer<A>, call: &[u8], room: usize) -> LongCall {
+pub(super) fn long_call<A: App>(at: &mut AtServer<A>, call: &[u8], room: usize) -> LongCall {
     let (mut lists, mut parts, mut rooms) = (ChunkLists::new(), Vec::new(), Vec::new());
     let is_long = call.len() > 4_000;
     for part in call.chunks(LEN).filter(|_| is_long) {
@@ -141,7 +141,7 @@ fn whole_reply<A: App>(at: &mut AtServer<A>, answer: &[u8], call: &LongCall) -> 
     whole
 }
 
-fn read_arguments(len: usize) -> Vec<u8> {
+pub(super) fn read_arguments(len: usize) -> Vec<u8> {
     (len as u32).to_be_bytes().to_vec()
 }
 

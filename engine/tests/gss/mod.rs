@@ -4,6 +4,7 @@ pub mod client;
 mod floods;
 mod long;
 mod reduced;
+mod shares;
 
 use crate::support::{AtServer, GRANT, config, message, no_message, pattern, reply};
 use client::{Client, NamedAcceptor, SERVICES, SLOW, denied, init, init_results};
