@@ -370,11 +370,8 @@ fn a_name_that_arrives_in_time_is_the_answer() {
     assert_eq!(user, "alice@stag.test");
 }
 
-#[test]
-fn a_listing_of_more_owners_than_may_be_asked_for_at_once_has_all_names() {
-    let names = FakeNames::default();
-    let mut client = in_memory(&names, NamedCallers::Kerberos);
-    let count = 1_500;
+/// Makes files `0`, `1` and so on, each with an owner of its own, from 100,000 on.
+fn make_crowd(client: &mut Client4, count: usize) {
     for place in 0..count {
         let name = place.to_string();
         let text = (100_000 + place).to_string();
@@ -386,6 +383,68 @@ fn a_listing_of_more_owners_than_may_be_asked_for_at_once_has_all_names() {
         let made = client.at_export(&[Request::Open(open), Request::Close(close)]);
         assert_eq!(made.status(), Status4::Ok);
     }
+}
+
+#[test]
+fn beyond_the_queries_that_may_be_outstanding_owners_are_numbers_and_names_wait() {
+    let names = FakeNames::default();
+    let mut client = in_memory(&names, NamedCallers::Kerberos);
+    let (_, handle) = client.open(b"f");
+    let before = all_told(&mut client, Security::Sys, &handle, b"f");
+    let count = 1_100;
+    make_crowd(&mut client, count);
+    let closed = names.gate.lock().unwrap();
+    // RFC 8881 §5.9: a text without "@" says that there was no translation. A listing never fails
+    // for want of one, nor does it wait for each.
+    let listed = list(&mut client, Security::Krb5, 1 << 20);
+    assert_eq!(listed.len(), count + 1);
+    let is_number = |text: &String| text.parse::<u32>().is_ok();
+    assert!(listed.iter().all(|(_, owners)| owners.iter().all(is_number)), "{listed:?}");
+    let begun = Instant::now();
+    let get = [Request::PutFh(Text(&handle)), Request::GetAttr(Bitmap::of([OWNER, GROUP]))];
+    assert_eq!(told(&mut client, Security::Krb5, &get), before);
+    // A name in arguments is not guessed. Its operation has no effect, and comes again.
+    let texts: [&[u8]; 1] = [b"alice@stag.test"];
+    assert_eq!(set(&mut client, Security::Krb5, &handle, &[OWNER], &texts), Status4::Delay);
+    let octets = values(&texts);
+    let attributes = owners(&[OWNER], &octets);
+    let how = OpenHow::Create(CreateHow4::Guarded(attributes));
+    let open = Request::Open(Open4Args { how, ..open_args(b"made", share::READ, false) });
+    let kind = CreateKind::Directory;
+    let make = Request::Create(Create4Args { kind, name: Text(b"made"), attributes });
+    for request in [open, make] {
+        assert_eq!(client.at_export(std::slice::from_ref(&request)).status(), Status4::Delay);
+    }
+    // What came before it in its compound stays done, as its results say.
+    let kind = CreateKind::Directory;
+    let attributes = owners(&[], &[]);
+    let make = Request::Create(Create4Args { kind, name: Text(b"d"), attributes });
+    let attributes = owners(&[OWNER], &octets);
+    let own = Request::SetAttr(SetAttr4Args { stateid: Stateid::ANONYMOUS, attributes });
+    let reply = client.at_export(&[make, own]);
+    assert_eq!(reply.status(), Status4::Delay);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    drop(closed);
+    let end = Instant::now() + Duration::from_secs(20);
+    while set(&mut client, Security::Krb5, &handle, &[OWNER], &texts) == Status4::Delay {
+        assert!(Instant::now() < end, "there is no answer");
+    }
+    let listed = list(&mut client, Security::Krb5, 1 << 20);
+    assert_eq!(listed.len(), count + 2, "f, d, and the crowd");
+    let owner = |name: &[u8]| &listed.iter().find(|(it, _)| it == name).unwrap().1[0];
+    assert_eq!(
+        (owner(b"f").as_str(), owner(b"7").as_str()),
+        ("alice@stag.test", "u100007@stag.test")
+    );
+    assert_eq!(*owner(b"d"), before[0], "it was not set");
+}
+
+#[test]
+fn a_listing_of_more_owners_than_may_be_asked_for_at_once_has_all_names() {
+    let names = FakeNames::default();
+    let mut client = in_memory(&names, NamedCallers::Kerberos);
+    let count = 1_500;
+    make_crowd(&mut client, count);
     let listed = list(&mut client, Security::Krb5, 1 << 20);
     assert_eq!(listed.len(), count);
     for (name, [user, _]) in listed {
