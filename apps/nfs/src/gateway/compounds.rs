@@ -20,7 +20,8 @@ use crate::{
     requester::{CallSource, OWN, Requester},
     v4::{
         CallFacts, CompoundCall, CompoundId, CompoundOutcome, ForwardedCompound, Nfs4, Nfs4Config,
-        Nfs4Records, NoReply, Resumption, ShardContext, StoreWait, WaitFor, WaitMeans, WaitResult,
+        Nfs4Records, NoReply, Resumed, Resumption, ShardContext, StoreWait, WaitFor, WaitMeans,
+        WaitResult,
     },
 };
 use stag_nfs_store::{
@@ -255,15 +256,19 @@ impl<S: Store> Gateway<S> {
         told: WaitResult,
     ) -> (Option<Requester>, CompoundOutcome) {
         let means = self.means();
-        let resumption = Resumption { id, told, means };
-        match &mut self.nfs4 {
-            Some(nfs4) => {
-                let (store, data) = (&mut self.store, &mut self.counters.data);
-                let resumed = nfs4.resume(cx, store, data, resumption);
-                nfs4.tell_conflicts();
-                resumed
+        let Some(nfs4) = &mut self.nfs4 else { return (None, CompoundOutcome::Silent) };
+        let has_room = self.arrival.as_ref().zip(nfs4.size_of(id));
+        let has_room = has_room.is_some_and(|(arrival, (len, from))| arrival.has_room(len, from));
+        let resumption = Resumption { id, told, means, has_room };
+        let (store, data) = (&mut self.store, &mut self.counters.data);
+        let Resumed { requester, outcome, call } = nfs4.resume(cx, store, data, resumption);
+        nfs4.tell_conflicts();
+        match (outcome, call) {
+            (CompoundOutcome::NeedsHome(Some(begun)), Some(call)) => {
+                self.send_home(begun, &call);
+                (None, CompoundOutcome::Silent)
             }
-            None => (None, CompoundOutcome::Silent),
+            (outcome, _) => (requester, outcome),
         }
     }
 

@@ -9,6 +9,7 @@ mod client4;
 mod compounds;
 mod counted;
 mod effects;
+mod falling_back;
 mod following;
 mod held;
 mod holders;

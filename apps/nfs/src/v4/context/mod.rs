@@ -35,7 +35,7 @@ use crate::{
     data_counts::DataCounts,
     reply::ReplyWriter,
     requester::{BufferLimits, CallSource, Requester, ShardPeer},
-    v4::context::shard_context::ShardFacts,
+    v4::context::shard_context::{Placement, ShardFacts},
 };
 use stag_engine::{Cx, ItemsFull, Pulled, Time};
 use stag_protocol::{
@@ -142,6 +142,8 @@ pub(super) struct CompoundState {
     /// The slot of its SEQUENCE.
     pub(super) slot: Option<SlotInUse>,
     pub(super) progress: Progress,
+    /// The part of it that this shard executes.
+    pub(super) placement: Placement,
     /// Facts about it at other shards.
     pub(super) shard_facts: ShardFacts,
 }
