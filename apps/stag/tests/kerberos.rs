@@ -220,3 +220,38 @@ fn the_file_has_a_table_whose_values_are_shown_with_their_origin() {
     let sentence = home.refused(&["serve", "--config", "stag.toml"]);
     assert!(sentence.contains("kerberos-map stands in the table [kerberos], as map"), "{sentence}");
 }
+
+#[test]
+fn flavors_of_exports_in_memory_are_those_of_the_start() {
+    let home = home();
+    let file = |sec: &str| {
+        let text = format!(
+            "listen = [\"iwarp://127.0.0.1:0\"]\nmemory = \"16M\"\ninsecure = true\n{sec}\n\
+             [kerberos]\nkeytab = \"keys\"\n[[export]]\npath = \"data/d\"\n"
+        );
+        fs::write(home.path("stag.toml"), text).unwrap();
+    };
+    fs::create_dir(home.path("data/d")).unwrap();
+    file("sec = [\"krb5p\"]");
+    let server = Server::start(&home, stag(&home, &["serve", "--config", "stag.toml"]));
+    let url = format!("{}/d", server.line("LISTEN"));
+    let socket = server.line("CONTROL");
+    let expect_denied = || {
+        let done = home.run(&["call", &url, "ls"]);
+        assert_ne!(done.status.code(), Some(0), "AUTH_SYS is denied");
+        let done = home.run(&["ctl", "--socket", &socket, "exports"]);
+        let text = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(text.contains("sec=krb5p"), "{text}");
+    };
+    expect_denied();
+    for sec in ["sec = [\"sys\"]", "sec = [\"krb5p\", \"sys\"]", ""] {
+        file(sec);
+        reload(
+            &server,
+            "settings stay as they are: exports in memory and on CephFS, and their sec,",
+        );
+        expect_denied();
+    }
+    file("sec = [\"krb5p\"]");
+    reload(&server, "settings read again: the same exports");
+}
