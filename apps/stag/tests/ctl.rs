@@ -119,6 +119,9 @@ fn a_server_under_load_is_watched_by_several_controllers_at_once() {
         let text = shown(&home, words);
         assert!(text.contains(part), "{words:?}: {text}");
     }
+    let refused = home.run(&["ctl", "contexts"]);
+    let err = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(1) && err.contains("needs a keytab"), "{err}");
     drop((silent, half, greedy));
 }
 

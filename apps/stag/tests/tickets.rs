@@ -213,6 +213,42 @@ fn a_run_gets_other_contexts_from_a_server_that_was_started_again() {
 }
 
 #[test]
+fn contexts_are_listed_by_principal_while_a_load_uses_them() {
+    let home = Home::new();
+    let (realm, keytab) = match realm_of_localhost() {
+        Ok(realm) => realm,
+        Err(why) => return skip(&why),
+    };
+    let ports = [free_port(), free_port()];
+    let _server = serve(&home, &realm.folder, &keytab, ports);
+    let listed = || {
+        let done = home.run(&["ctl", "--json", "contexts"]);
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        serde_json::from_slice::<serde_json::Value>(&done.stdout).unwrap()
+    };
+    assert_eq!(listed(), serde_json::json!({ "contexts": 0, "principals": [], "left_out": 0 }));
+    let url = format!("iwarp://localhost:{}/data?sec=krb5i", ports[0]);
+    let all = thread::scope(|scope| {
+        let what = ["--workload", "nfs3:getattr", "--connections", "2", "--duration", "3"];
+        let run = scope.spawn(|| measured(&home, &realm.folder, &[&[&*url], &what[..]].concat()));
+        let has_both = |all: &serde_json::Value| {
+            all["principals"][0]["contexts"] == 2 && all["principals"][0]["sec"] == "krb5i"
+        };
+        wait_for("two contexts", || has_both(&listed()));
+        let all = listed();
+        run.join().unwrap();
+        all
+    });
+    let [alice] = &all["principals"].as_array().unwrap()[..] else { panic!("{all}") };
+    assert_eq!(alice["principal"], format!("alice@{}", realm::REALM));
+    assert!(alice["host"] == "127.0.0.1" || alice["host"] == "::1", "{alice}");
+    assert!(alice["idle_ms"].as_f64().unwrap() < 2_000.0, "{alice}");
+    assert!(alice["expires_in_s"].as_u64() > Some(60), "{alice}");
+    // The load has destroyed them at its end.
+    assert_eq!(listed()["contexts"], 0);
+}
+
+#[test]
 fn files_go_both_ways_by_a_ticket_under_every_protection() {
     let home = Home::new();
     let (realm, _server, port) = match prepared(&home) {

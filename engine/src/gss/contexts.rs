@@ -6,13 +6,17 @@
 
 use super::{
     acceptor::{AcceptedContext, ContextAcceptor, RefusedContext},
+    by_principal::PrincipalContexts,
     queue::{InitQueue, Queued},
     table::ContextTable,
 };
 use crate::{call::CallId, peer_view::ClientHost};
 use rand::{SeedableRng, rngs::StdRng};
 use stag_gss::AcceptorContext;
-use stag_protocol::rpc::{PrincipalId, UnixUser, gss::MajorStatus};
+use stag_protocol::rpc::{
+    PrincipalId, UnixUser,
+    gss::{GssService, MajorStatus},
+};
 use stag_verbs::PeerAddress;
 use std::{
     fmt, io,
@@ -111,6 +115,13 @@ impl GssContexts {
         ContextCounts { live: table.live() as u64, waiting, ..table.counts }
     }
 
+    /// The contexts that exist, by principal and host, in any order. It may take milliseconds, in
+    /// which no shard waits for more than a small part of it.
+    pub fn by_principal(&self) -> Vec<PrincipalContexts> {
+        let parts = (0..).map_while(|part| self.shared.lock_table().part(part));
+        PrincipalContexts::of_all(parts.flatten())
+    }
+
     /// The context of a handle, if it was issued in this run and still exists.
     pub(crate) fn find(&self, handle: &[u8]) -> Option<Arc<GssContext>> {
         let index = self.index_of(handle)?;
@@ -183,6 +194,9 @@ pub(crate) fn random_numbers() -> io::Result<StdRng> {
 
 /// Time after which a request is refused unjudged: its client has given up.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Bits of the time of the latest use that have the service.
+const SERVICE_BITS: u64 = 3;
+const _: () = assert!(GssService::Privacy as u64 <= SERVICE_BITS);
 /// Octets of a handle: index, generation, and the run.
 const HANDLE: usize = 16;
 /// Octets that all handles of a run have in common.
@@ -201,7 +215,7 @@ pub(crate) struct GssContext {
     pub(super) host: ClientHost,
     /// It was destroyed, or has made room for others.
     is_over: AtomicBool,
-    /// The latest use, by the clocks of shards.
+    /// The latest use: nanoseconds of the shards' clock, with the service in the lowest bits.
     used: AtomicU64,
 }
 
@@ -227,9 +241,19 @@ impl GssContext {
         u32::from_be_bytes([a, b, c, d]) as usize
     }
 
+    /// The service of the latest call; none before the first one.
+    pub(super) fn service(&self) -> Option<GssService> {
+        match self.used() & SERVICE_BITS {
+            1 => Some(GssService::None),
+            2 => Some(GssService::Integrity),
+            3 => Some(GssService::Privacy),
+            _ => None,
+        }
+    }
+
     /// Notes a use at this time, in nanoseconds of the shard's clock.
-    pub(crate) fn note_use(&self, now: u64) {
-        self.used.store(now, Relaxed);
+    pub(crate) fn note_use(&self, now: u64, service: GssService) {
+        self.used.store(now & !SERVICE_BITS | service as u64, Relaxed);
     }
 }
 
@@ -369,7 +393,7 @@ impl Shared {
             ends,
             host,
             is_over: AtomicBool::new(false),
-            used: AtomicU64::new(now),
+            used: AtomicU64::new(now & !SERVICE_BITS),
         });
         table.put(slot, Arc::clone(&context));
         if table.edition() != edition {

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `acceptor.rs` | [`ContextAcceptor`]: set-up, which belongs to the program |
 //! | `arrived.rs` | a call as it arrived |
+//! | `by_principal.rs` | [`PrincipalContexts`]: a list of contexts for the operator |
 //! | `contexts.rs` | [`GssContexts`]: the table, its limits, and the thread of the acceptor |
 //! | `opening.rs` | a call whose arguments are opened in its own buffer |
 //! | `queue.rs` | requests for contexts that wait, and their turns |
@@ -15,6 +16,7 @@
 
 mod acceptor;
 mod arrived;
+mod by_principal;
 mod contexts;
 mod opening;
 mod queue;
@@ -25,6 +27,7 @@ mod table;
 
 pub use acceptor::{AcceptedContext, ContextAcceptor, RefusedContext};
 pub(crate) use arrived::{ArrivedCall, asks_for_protection, is_reduced, reduces};
+pub use by_principal::PrincipalContexts;
 pub use contexts::{ContextCounts, ContextLimits, GssContexts};
 pub(crate) use contexts::{InitDone, InitOutcome, InitRequest};
 pub(crate) use opening::{OpeningFault, OwnedCall};

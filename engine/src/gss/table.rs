@@ -10,6 +10,8 @@ use std::{collections::HashMap, hash::Hash, sync::Arc};
 
 /// The part of a full table that makes room.
 const ROOM: usize = 16;
+/// Slots that are looked at in one go while the contexts are listed.
+const PART: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct ContextTable {
@@ -34,6 +36,12 @@ impl ContextTable {
     /// The context of a slot.
     pub(super) fn get(&self, slot: usize) -> Option<&Arc<GssContext>> {
         self.slots.get(slot)?.context.as_ref()
+    }
+
+    /// The contexts in one part of the slots; none beyond the last part.
+    pub(super) fn part(&self, number: usize) -> Option<Vec<Arc<GssContext>>> {
+        let slots = self.slots.chunks(PART).nth(number)?;
+        Some(slots.iter().filter_map(|slot| slot.context.clone()).collect())
     }
 
     /// Contexts that exist.

@@ -116,7 +116,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let signed = signed_header(&arrived.message).ok_or(AuthStatus::GSS_CREDENTIAL_PROBLEM)?;
         let call = known.context.acceptor.verify_call(signed, &arrived.header.verifier);
         let call = call.map_err(|fault| fault.status().map_or(Unserved::Silent, Into::into))?;
-        known.context.note_use(now.0);
+        known.context.note_use(now.0, data.service);
         Ok(ProtectedCall { known, call, has_body: true })
     }
 

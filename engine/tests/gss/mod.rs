@@ -2,6 +2,7 @@
 
 pub mod client;
 mod floods;
+mod listed;
 mod long;
 mod reduced;
 mod shares;

@@ -1,7 +1,7 @@
 //! Answers of a server to its controllers, as JSON.
 
 use super::{
-    sessions,
+    contexts, sessions,
     wire::{Reply, Request},
 };
 use crate::{
@@ -13,13 +13,15 @@ use serde_json::{Value, json};
 use stag_engine::{
     Command, Drained, Order, Over, PeerId, Stage,
     detail::{Detail, PeerState, RdmaState},
+    gss::GssContexts,
     stages::WatchedCall,
 };
 use stag_protocol::rpcrdma::{Invalidation, Version};
+use stag_verbs::Time;
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 /// Calls that `trace` shows, at most.
@@ -44,6 +46,8 @@ pub struct Facts {
     pub exports: ExportList,
     /// Ways to mount them.
     pub mounts: Mounts,
+    /// The contexts of Kerberos, where a keytab is configured.
+    pub contexts: Option<Arc<GssContexts>>,
 }
 
 /// The exports of a server, which change when it reads its settings again.
@@ -112,6 +116,7 @@ impl Answers {
             Request::Mounts { nfs } => self.mounts(*nfs),
             Request::Reload => self.reload.as_ref().map_or_else(|| Err(no_reload()), |it| it()),
             Request::Clients => self.clients(),
+            Request::Contexts => self.contexts(),
             Request::Drop { client } => self.drop(client),
             Request::Drain => self.drain(true),
             Request::Resume => self.drain(false),
@@ -231,6 +236,13 @@ impl Answers {
         Ok(json!({ "clients": all }))
     }
 
+    /// The contexts of Kerberos. Only the thread of this request looks at them.
+    fn contexts(&self) -> Result<Value, String> {
+        let Some(all) = &self.facts.contexts else { return Err(contexts::NO_KERBEROS.to_owned()) };
+        let times = self.details()?.into_iter().map(|(_, detail)| detail.now);
+        Ok(contexts::listed(all.by_principal(), times.max().unwrap_or(Time(0)), SystemTime::now()))
+    }
+
     fn trace(&self, last: usize) -> Result<Value, String> {
         let mut calls = Vec::new();
         for (shard, (_, detail)) in self.details()?.iter().enumerate() {
@@ -320,7 +332,7 @@ fn is_meant(client: &str, shard: usize, peer: &PeerState) -> bool {
         })
 }
 
-fn millis(time: Duration) -> f64 {
+pub(super) fn millis(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }
 

@@ -1,6 +1,7 @@
 //! Control of a running server through a Unix socket: the server's end, and the messages.
 
 pub mod answers;
+mod contexts;
 pub mod server;
 mod sessions;
 pub mod wire;

@@ -26,6 +26,8 @@ pub enum Request {
     Reload,
     /// All connections.
     Clients,
+    /// The contexts of Kerberos, by principal.
+    Contexts,
     /// End connections.
     Drop {
         /// Name of a connection, address of a client, or both with its port.
@@ -72,6 +74,7 @@ mod tests {
     fn requests_are_written_as_the_help_says() {
         for (line, request) in [
             (r#"{"command":"status"}"#, Request::Status),
+            (r#"{"command":"contexts"}"#, Request::Contexts),
             (
                 r#"{"command":"drop","client":"1.2.3.4"}"#,
                 Request::Drop { client: "1.2.3.4".into() },

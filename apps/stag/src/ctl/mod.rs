@@ -3,6 +3,7 @@
 
 mod caller;
 mod cells;
+mod contexts;
 pub mod options;
 mod sessions;
 mod show;
@@ -40,6 +41,7 @@ fn request(what: &CtlWhat) -> Request {
         CtlWhat::Mounts { nfs } => Request::Mounts { nfs },
         CtlWhat::Reload => Request::Reload,
         CtlWhat::Clients => Request::Clients,
+        CtlWhat::Contexts => Request::Contexts,
         CtlWhat::Drop { client } => Request::Drop { client },
         CtlWhat::Drain => Request::Drain,
         CtlWhat::Resume => Request::Resume,

@@ -35,6 +35,8 @@ pub enum CtlWhat {
     Reload,
     /// List the connections: credits, thresholds, calls in progress, octets
     Clients,
+    /// List the contexts of Kerberos by principal: hosts, use, ends of tickets
+    Contexts,
     /// End connections; the client may connect again
     Drop {
         /// A connection's id, a client's address, or its IP:PORT

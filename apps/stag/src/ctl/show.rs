@@ -3,7 +3,7 @@
 
 use super::{
     cells::{WIDTH, cut, list, micros, octets, table, table_spaced, table_whole, uptime, word},
-    sessions,
+    contexts, sessions,
 };
 use serde_json::Value;
 use stag_operate::control::wire::Request;
@@ -16,6 +16,7 @@ pub fn text(request: &Request, value: &Value) -> String {
         Request::Exports => exports(value),
         Request::Mounts { .. } => mounts(value),
         Request::Clients => clients(value),
+        Request::Contexts => contexts::text(value),
         Request::Hist => hist(value),
         Request::Trace { .. } => trace(value),
         Request::Memory => memory(value),

@@ -104,6 +104,7 @@ pub fn facts(plan: &Plan, found: &Addresses, exports: ExportList) -> Facts {
         metrics: None,
         exports,
         mounts: mounts(plan, found),
+        contexts: plan.kerberos.as_ref().and_then(|kerberos| kerberos.contexts.clone()),
     }
 }
 
