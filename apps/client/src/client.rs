@@ -11,7 +11,7 @@ use stag_rpc::{
     AnyProvider, CallError, CallFault, Cause, Clock, Config, ConnectFault, Endpoint, FabricAddress,
     FabricFault, FinishedCall, Health, INLINE_LEN, Limits, OptionFault, Provider, RawCall,
     RawClient, Recovery, SetupError, Snapshot, Time, Token,
-    gss::{ContextSource, UnprovenReply},
+    gss::{ContextSource, TcpCreation, UnprovenReply},
 };
 use std::{cell::RefCell, collections::VecDeque, fmt, net::SocketAddr, rc::Rc, time::Duration};
 
@@ -317,6 +317,11 @@ impl<P: Provider> NfsClient<P> {
     /// MOUNT keep AUTH_SYS.
     pub fn protect(&mut self, source: Box<dyn ContextSource>, service: GssService) {
         self.raw.protect(source, service);
+    }
+
+    /// Lets contexts be created at this place if the server refuses that over RDMA.
+    pub fn create_contexts_at(&mut self, tcp: Option<TcpCreation>) {
+        self.raw.create_contexts_at(tcp);
     }
 
     /// Lets calls, and connections, take no longer than `timeout` from now on.

@@ -18,7 +18,7 @@ use stag_protocol::{
     rpc::{AuthSys, Gids},
     rpcrdma::{Version, Versions},
 };
-use stag_rpc::gss::Tickets;
+use stag_rpc::gss::{TcpCreation, Tickets};
 use stag_verbs::{FabricFault, Limits, Provider, Time};
 use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -68,6 +68,8 @@ pub struct LoadPlan {
     pub tickets: Option<Tickets>,
     /// Contexts at most; connections above that share them.
     pub contexts_max: usize,
+    /// Place of their creation over TCP, if the server refuses it over the connections.
+    pub creation: Option<TcpCreation>,
 }
 
 impl LoadPlan {
@@ -96,6 +98,7 @@ impl LoadPlan {
             },
             tickets: None,
             contexts_max: 1,
+            creation: None,
         }
     }
 
@@ -174,6 +177,7 @@ pub struct Load<P: Provider> {
     /// Tickets of which no context was made.
     tickets: Option<Tickets>,
     contexts_max: usize,
+    creation: Option<TcpCreation>,
     is_version4: bool,
 }
 
@@ -209,7 +213,7 @@ impl<P: Provider> Load<P> {
         let (timeout, reconnects) = (plan.timeout, plan.reconnects);
         let (tickets, is_version4) = (plan.tickets.clone(), plan.workload.is_nfs4());
         let (to, spoken) = (None, None);
-        let contexts_max = plan.contexts_max;
+        let (contexts_max, creation) = (plan.contexts_max, plan.creation.clone());
         Ok(Self {
             shard,
             timeout,
@@ -219,6 +223,7 @@ impl<P: Provider> Load<P> {
             reconnects,
             tickets,
             contexts_max,
+            creation,
             is_version4,
         })
     }

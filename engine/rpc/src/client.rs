@@ -8,7 +8,7 @@ use crate::{
     raw::{ConnectFault, FinishedCall, RawClient},
     shard::parse,
 };
-use stag_engine::{CallFault, Cause, Config, clock::Clock, config::INLINE_LEN};
+use stag_engine::{CallFault, Config, clock::Clock, config::INLINE_LEN};
 use stag_fabrics::Endpoint;
 use stag_protocol::rpc::Credential;
 use std::{fmt, time::Duration};
@@ -125,7 +125,10 @@ impl ClientBuilder {
     }
 
     /// Makes calls by tickets, in contexts of RPCSEC_GSS, instead of the credential. The first call
-    /// creates a context, and may wait for a KDC.
+    /// creates a context, and may wait for a KDC. If the server refuses that over RDMA, it is
+    /// created over TCP ([`Tickets::tcp_port`]): the client's thread waits for that, ten seconds at
+    /// most. If the server refuses by ending the connection, an asynchronous client needs
+    /// [`keep_connected`](Self::keep_connected).
     #[must_use]
     pub fn tickets(self, tickets: Tickets) -> Self {
         Self { tickets: Some(tickets), ..self }
@@ -159,10 +162,12 @@ impl ClientBuilder {
         let config = config.unwrap_or_else(|| sizes([128, 8, 8], 16));
         // A TCP connection is not re-established.
         let keep = keep && to.fabric().is_some();
+        let tls = config.call_tls.clone();
         let mut raw = RawClient::serving(programs, to.fabric(), config, clock, timeout)?;
         if let Some(tickets) = tickets {
             let source = tickets.source().map_err(|ContextFault(why)| SetupError::Tickets(why));
             raw.protect(source?, tickets.service());
+            raw.create_contexts_at(tickets.creation(&to, tls));
         }
         let mut client = Client { raw, to, credential, keep, latest: None };
         client.connected().map_err(|fault| fault.at(&client.to))?;
@@ -207,11 +212,7 @@ impl Client {
         }
         // The outcomes of cancelled calls are not awaited; their memory may serve the next call.
         self.raw.drop_finished();
-        self.connected().map_err(|fault| match fault {
-            ConnectFault::Ended(cause) => CallFault::Disconnected(cause),
-            ConnectFault::TimedOut => CallFault::TimedOut,
-            ConnectFault::Fabric(fault) => CallFault::Disconnected(Cause::Fabric(fault)),
-        })?;
+        self.connected().map_err(CallFault::from)?;
         let (credential, timeout) = (self.credential, self.raw.timeout());
         let token = match self.raw.is_protected() {
             true => self.raw.begin_protected::<P>(&arguments)?,

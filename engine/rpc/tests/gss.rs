@@ -2,6 +2,7 @@
 //! verifies them and misbehaves on demand.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
+#[allow(dead_code)] // Of what it can do, some is for other tests.
 mod gss_server;
 
 use gss_server::{Defect, ITEM_MAX, PROGRAM, Server, State, Tickets, item};

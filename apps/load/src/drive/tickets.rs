@@ -3,7 +3,7 @@
 use super::Load;
 use stag_client::Error;
 use stag_protocol::nfs::{v3, v4};
-use stag_rpc::gss::{CalledProgram, ContextFault};
+use stag_rpc::gss::{CalledProgram, ContextFault, CreationRoute};
 use stag_verbs::{Provider, Time};
 use std::time::Duration;
 
@@ -26,7 +26,10 @@ impl<P: Provider> Load<P> {
         // RFC 2203 §5.2: a context is created by procedure 0 of the program
         let program = CalledProgram { program: v3::PROGRAM, version, procedure: 0 };
         let contexts_max = self.contexts_max;
-        self.with_generator(|generator| generator.by_tickets(&tickets, program, contexts_max))?;
+        let route = CreationRoute::new(self.creation.take(), self.reconnects);
+        self.with_generator(|generator| {
+            generator.by_tickets(&tickets, route, program, contexts_max)
+        })?;
         let mut fault = None;
         let ended = self.pass_until(&now, &stop, |load| {
             let ready = load.shard.with_app(|generator, cx| generator.ready_contexts(cx));

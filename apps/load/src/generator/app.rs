@@ -87,6 +87,9 @@ impl App for Generator {
         }
         self.up = self.up.saturating_sub(1);
         self.down = Some(cause);
+        if let Some(contexts) = &mut self.contexts {
+            contexts.note_loss(cx, peer, &self.peers, cause);
+        }
         if self.outages.is_wanted && self.phase != GeneratorPhase::AwaitStart {
             return self.outages.lose(cx.now());
         }

@@ -9,7 +9,7 @@
 use super::{Generator, GeneratorPhase};
 use crate::{report::model::ContextFigures, workload::ProtectedOutlet};
 use stag_client::Error;
-use stag_engine::{Cx, PeerId, Time, Token};
+use stag_engine::{CallFault, Cause, Cx, PeerId, Time, Token};
 use stag_protocol::rpc::{
     Credential,
     gss::{CREDENTIAL_MAX, GssService, MAXSEQ},
@@ -17,8 +17,8 @@ use stag_protocol::rpc::{
 use stag_rpc::{
     CallError, RawCall,
     gss::{
-        CalledProgram, ClientContext, ContextFault, ContextSource, CreationRequest, ProtectedCall,
-        ReplyVerdict, Tickets,
+        CalledProgram, ClientContext, ContextFault, ContextSource, CreationFault, CreationRequest,
+        CreationRoute, ProtectedCall, ReplyVerdict, Tickets,
     },
 };
 use std::{collections::VecDeque, fmt, rc::Rc, time::Duration};
@@ -37,6 +37,8 @@ struct ContextPlace {
     granted: Option<Rc<ClientContext>>,
     /// The request for one, while it is outstanding.
     asked: Option<CreationRequest>,
+    /// The connection ended while that was outstanding.
+    lost: Option<Cause>,
     has_been: bool,
     /// Calls since the oldest outstanding one: the number of each, and true once it is over.
     numbers: VecDeque<(u32, bool)>,
@@ -45,6 +47,15 @@ struct ContextPlace {
 }
 
 impl ContextPlace {
+    /// Makes further calls in this context.
+    fn grant(&mut self, context: ClientContext, counts: &mut ContextFigures) {
+        let is_other = std::mem::replace(&mut self.has_been, true);
+        self.numbers.reserve(context.window().min(WINDOW_MAX) as usize);
+        self.granted = Some(Rc::new(context));
+        counts.created += 1;
+        counts.renewed += u64::from(is_other);
+    }
+
     /// Sequence numbers that may be outstanding.
     fn window(&self) -> u32 {
         self.granted.as_ref().map_or(0, |context| context.window()).min(WINDOW_MAX)
@@ -114,6 +125,7 @@ pub(super) enum OpenedReply {
 pub(super) struct Contexts {
     source: Box<dyn ContextSource>,
     service: GssService,
+    route: CreationRoute,
     /// The program, the version and the procedure, 0, that grants them.
     program: CalledProgram,
     places: Box<[ContextPlace]>,
@@ -140,6 +152,7 @@ impl Contexts {
     /// None yet: `count` contexts for the calls of `calls` places.
     pub(super) fn open(
         tickets: &Tickets,
+        route: CreationRoute,
         program: CalledProgram,
         count: usize,
         calls: usize,
@@ -147,6 +160,7 @@ impl Contexts {
         Ok(Self {
             source: tickets.source()?,
             service: tickets.service(),
+            route,
             program,
             places: (0..count).map(|_| ContextPlace::default()).collect(),
             calls: (0..=calls).map(|_| CallPlace::default()).collect(),
@@ -258,7 +272,7 @@ impl Contexts {
         self.places.iter().all(|place| place.granted.is_some())
     }
 
-    /// Asks for the contexts that are missing or used up.
+    /// Asks for the contexts that are missing or used up, or creates them over TCP.
     fn ask(
         &mut self,
         cx: &mut Cx<'_>,
@@ -275,6 +289,12 @@ impl Contexts {
                 continue;
             }
             let Some(peer) = peers.get(at) else { continue };
+            let created = self.route.create(&mut *self.source, self.service, self.program, timeout);
+            if let Some(created) = created {
+                place.grant(created?, &mut self.counts);
+                self.counts.over_tcp += 1;
+                continue;
+            }
             let request = CreationRequest::new(&mut *self.source)?;
             let call = creation(cx, self.program, &request, timeout, Token(TOKENS + at as u64));
             cx.call(*peer, call.map_err(|error| ContextFault(error.to_string()))?);
@@ -291,20 +311,44 @@ impl Contexts {
             self.ending = self.ending.saturating_sub(1);
             return true;
         };
-        let context = reply
-            .map_err(|error| ContextFault(error.to_string()))
-            .and_then(|reply| request.finish(reply, self.service));
-        match context {
-            Ok(context) => {
-                let is_other = std::mem::replace(&mut place.has_been, true);
-                place.numbers.reserve(context.window().min(WINDOW_MAX) as usize);
-                place.granted = Some(Rc::new(context));
-                self.counts.created += 1;
-                self.counts.renewed += u64::from(is_other);
+        let created = match (place.lost.take(), reply) {
+            (Some(cause), _) => Err(Error::Call(CallFault::Disconnected(cause))),
+            (None, reply) => reply,
+        };
+        let created = match created {
+            Ok(reply) => request.finish(reply, self.service),
+            Err(Error::Call(fault)) => Err(CreationFault::Call(fault.into())),
+            Err(error) => Err(ContextFault(error.to_string()).into()),
+        };
+        match created {
+            Ok(context) => place.grant(context, &mut self.counts),
+            Err(fault) => {
+                if let Err(fault) = self.route.leave_connection(fault) {
+                    self.note(fault.into());
+                }
             }
-            Err(fault) => self.note(fault),
         }
         true
+    }
+
+    /// The connection to `peer` has ended, perhaps because of an outstanding creation, which a kept
+    /// connection must not make again.
+    pub(super) fn note_loss(
+        &mut self,
+        cx: &mut Cx<'_>,
+        peer: PeerId,
+        peers: &[PeerId],
+        cause: Cause,
+    ) {
+        if !self.route.has_detour() {
+            return;
+        }
+        for (at, place) in self.places.iter_mut().enumerate() {
+            if place.asked.is_some() && peers.get(at) == Some(&peer) {
+                place.lost = Some(cause);
+                cx.cancel(peer, Token(TOKENS + at as u64));
+            }
+        }
     }
 
     fn note(&mut self, fault: ContextFault) {
@@ -354,11 +398,12 @@ impl Generator {
     pub(crate) fn by_tickets(
         &mut self,
         tickets: &Tickets,
+        route: CreationRoute,
         program: CalledProgram,
         contexts_max: usize,
     ) -> Result<(), ContextFault> {
         let count = self.peers.len().min(contexts_max).max(1);
-        let contexts = Contexts::open(tickets, program, count, self.slots.len())?;
+        let contexts = Contexts::open(tickets, route, program, count, self.slots.len())?;
         self.contexts = Some(Box::new(contexts));
         Ok(())
     }

@@ -165,6 +165,15 @@ pub struct ContextFigures {
     pub created: u64,
     /// Contexts that replaced one which the server had no more, or whose numbers were used up.
     pub renewed: u64,
+    /// Contexts created over TCP, because the server refused that over RDMA.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub over_tcp: u64,
+}
+
+/// Returns true if there were none.
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde passes it
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl ContextFigures {
@@ -173,6 +182,7 @@ impl ContextFigures {
         all.into_iter().flatten().reduce(|sum, one| Self {
             created: sum.created.saturating_add(one.created),
             renewed: sum.renewed.saturating_add(one.renewed),
+            over_tcp: sum.over_tcp.saturating_add(one.over_tcp),
         })
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     app::Door,
     client::{ClientBuilder, sizes},
     error::SetupError,
-    gss::{ContextFault, Tickets},
+    gss::{ContextFault, CreationRoute, Tickets},
     shard::{AnyShard, Purpose, ShardParts, is_simulated, parse, random, shard_for},
     sim,
 };
@@ -138,7 +138,11 @@ impl AsyncSetup {
     /// A shard that connects.
     fn shard(self) -> Result<Box<dyn AnyShard<AsyncShardApp>>, SetupError> {
         let Self { to, config, clock, keep, line, connected, tickets, timeout } = self;
-        let protector = tickets.map(|tickets| OrderProtector::open(&tickets, timeout));
+        let tls = config.call_tls.clone();
+        let protector = tickets.map(|tickets| {
+            let route = CreationRoute::new(tickets.creation(&to, tls), keep);
+            OrderProtector::open(&tickets, route, timeout)
+        });
         let protector = protector.transpose();
         let protector = protector.map_err(|ContextFault(why)| SetupError::Tickets(why))?;
         let parts = ShardParts { config, clock, admission: Box::new(|_| false), is_shared: false };

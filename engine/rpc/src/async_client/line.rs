@@ -160,6 +160,9 @@ impl OrderTaker {
     /// Makes the calls that have a context, and asks for one that is missing.
     fn send_protected(&mut self, cx: &mut Cx<'_>) {
         let Some(peer) = self.peer else { return };
+        if let Some(protector) = &self.protector {
+            protector.cancel_lost(cx, peer);
+        }
         while let Some(protector) = &mut self.protector {
             match protector.next(cx, peer) {
                 Ok(None) => return,
@@ -306,6 +309,9 @@ impl CallEnds for OrderTaker {
     }
 
     fn on_peer_down(&mut self, _: Time, _: PeerId, cause: Cause) {
+        if let Some(protector) = &mut self.protector {
+            protector.note_loss(cause);
+        }
         if let Some(connected) = self.connected.take() {
             let _ = connected.send(Err(cause));
         }

@@ -7,13 +7,13 @@ use crate::{
     RawCall,
     call::{CLIENT_TOKEN, CallError, room_for_item},
     gss::{
-        CalledProgram, ClientContext, ContextFault, ContextSource, CreationRequest, GssService,
-        ProtectedCall, ReplyVerdict, Tickets,
+        CalledProgram, ClientContext, ContextFault, ContextSource, CreationFault, CreationRequest,
+        CreationRoute, GssService, ProtectedCall, ReplyVerdict, Tickets,
     },
     raw::insert,
     reply::copy,
 };
-use stag_engine::{CallFault, Cx, PeerId, Request, RequestItem, Token};
+use stag_engine::{CallFault, Cause, Cx, PeerId, Request, RequestItem, Token};
 use stag_protocol::rpc::{Credential, gss::CREDENTIAL_MAX};
 use std::{collections::VecDeque, rc::Rc, time::Duration};
 
@@ -48,8 +48,11 @@ pub(super) struct OrderProtector {
     service: GssService,
     timeout: Duration,
     context: Option<Rc<ClientContext>>,
+    route: CreationRoute,
     /// The request for one, while it is outstanding.
     asked: Option<CreationRequest>,
+    /// The connection ended while that was outstanding.
+    lost: Option<Cause>,
     waiting: VecDeque<WaitingCall>,
     sent: Vec<OutstandingOrder>,
     /// The latest reply in the clear.
@@ -58,13 +61,19 @@ pub(super) struct OrderProtector {
 
 impl OrderProtector {
     /// Opens the tickets, on the client's thread.
-    pub(super) fn open(tickets: &Tickets, timeout: Duration) -> Result<Self, ContextFault> {
+    pub(super) fn open(
+        tickets: &Tickets,
+        route: CreationRoute,
+        timeout: Duration,
+    ) -> Result<Self, ContextFault> {
         Ok(Self {
             source: tickets.source()?,
             service: tickets.service(),
             timeout,
             context: None,
+            route,
             asked: None,
+            lost: None,
             waiting: VecDeque::new(),
             sent: Vec::new(),
             clear: Vec::new(),
@@ -100,7 +109,7 @@ impl OrderProtector {
         let Some(context) = self.context.clone() else {
             let to = first.completion.order().and_then(program);
             self.ask(cx, peer, to)?;
-            return Ok(None);
+            return if self.context.is_some() { self.next(cx, peer) } else { Ok(None) };
         };
         if self.sent.len() >= context.window() as usize {
             return Ok(None);
@@ -161,17 +170,20 @@ impl OrderProtector {
         Some(())
     }
 
-    /// Asks for a context, unless a request is outstanding.
+    /// Asks for a context, unless a request is outstanding, or creates one over TCP.
     fn ask(
         &mut self,
         cx: &mut Cx<'_>,
         peer: PeerId,
         to: Option<CalledProgram>,
     ) -> Result<(), ContextFault> {
-        let Some(CalledProgram { program, version, .. }) = to.filter(|_| self.asked.is_none())
-        else {
+        let Some(to) = to.filter(|_| self.asked.is_none()) else { return Ok(()) };
+        let created = self.route.create(&mut *self.source, self.service, to, self.timeout);
+        if let Some(created) = created {
+            self.context = Some(Rc::new(created?));
             return Ok(());
-        };
+        }
+        let CalledProgram { program, version, .. } = to;
         let request = CreationRequest::new(&mut *self.source)?;
         let mut room = [0; CREDENTIAL_MAX];
         let call = RawCall {
@@ -187,12 +199,36 @@ impl OrderProtector {
         Ok(())
     }
 
-    /// Takes the reply to the request for a context.
+    /// Takes the reply to the request for a context. If the server refuses it over RDMA, the next
+    /// request goes over TCP.
     pub(super) fn take(&mut self, reply: Result<&[u8], CallFault>) -> Result<(), ContextFault> {
         let Some(request) = self.asked.take() else { return Ok(()) };
-        let reply = reply.map_err(|fault| ContextFault(fault.to_string()))?;
-        self.context = Some(Rc::new(request.finish(reply, self.service)?));
+        let lost = self.lost.take();
+        let reply = lost.map_or(reply, |cause| Err(CallFault::Disconnected(cause)));
+        let created = match reply {
+            Err(fault) => Err(CreationFault::Call(fault.into())),
+            Ok(reply) => request.finish(reply, self.service),
+        };
+        match created {
+            Ok(context) => self.context = Some(Rc::new(context)),
+            Err(fault) => self.route.leave_connection(fault)?,
+        }
         Ok(())
+    }
+
+    /// The connection has ended, perhaps because of an outstanding request for a context, which a
+    /// kept connection must not make again.
+    pub(super) fn note_loss(&mut self, cause: Cause) {
+        if self.asked.is_some() && self.route.has_detour() {
+            self.lost = Some(cause);
+        }
+    }
+
+    /// Cancels the request for a context that was outstanding on a lost connection.
+    pub(super) fn cancel_lost(&self, cx: &mut Cx<'_>, peer: PeerId) {
+        if self.lost.is_some() {
+            cx.cancel(peer, ASKED);
+        }
     }
 
     /// Reports to the source that a context cannot be had.

@@ -1,6 +1,7 @@
 //! A context from its creation (RFC 2203 §5.2) on.
 
 use super::{ContextFault, ContextSource, PendingSetup};
+use crate::call::CallError;
 use stag_gss::InitiatorContext;
 use stag_protocol::{
     rpc::{
@@ -76,15 +77,15 @@ impl CreationRequest {
     ///
     /// # Errors
     /// If the server refuses, or does not prove its identity.
-    pub fn finish(self, reply: &[u8], service: GssService) -> Result<ClientContext, ContextFault> {
+    pub fn finish(self, reply: &[u8], service: GssService) -> Result<ClientContext, CreationFault> {
         let (verifier, results) = parse(reply)?;
         let keys = self.setup.finish(results.token);
         if results.major != MajorStatus::COMPLETE {
             let InitResults { major: MajorStatus(major), minor, .. } = results;
             let why = keys.err().map_or_else(String::new, |fault| format!(": {fault}"));
-            return Err(ContextFault(format!(
+            return Err(CreationFault::Failed(ContextFault(format!(
                 "the server grants no context (major status {major:#x}, minor {minor:#x}){why}"
-            )));
+            ))));
         }
         let keys = keys?;
         // RFC 2203 §5.2.3.1 [2203-10]: the verifier of a complete context signs the window
@@ -92,7 +93,8 @@ impl CreationRequest {
             ContextFault(format!("the server's verifier does not prove its identity: {fault}"))
         })?;
         if results.handle.is_empty() || results.window == 0 {
-            return Err(ContextFault("the server's context has no handle or no window".into()));
+            let why = "the server's context has no handle or no window";
+            return Err(ContextFault(why.into()).into());
         }
         Ok(ClientContext {
             keys,
@@ -104,22 +106,59 @@ impl CreationRequest {
     }
 }
 
+/// The reason why a creation request has no context as its result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CreationFault {
+    /// The server executes no creation requests, or not over this connection.
+    Refused(Refusal),
+    /// It has executed the request, and grants no context, or does not prove its identity; or there
+    /// is no token.
+    Failed(ContextFault),
+    /// There is no reply of RPCSEC_GSS.
+    Call(CallError),
+}
+
+/// An answer by which a server executes no creation request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The answer, as part of a sentence.
+    pub why: String,
+    /// The fix, which continues the sentence; empty where none is known.
+    pub fix: &'static str,
+}
+
+impl From<ContextFault> for CreationFault {
+    fn from(fault: ContextFault) -> Self {
+        Self::Failed(fault)
+    }
+}
+
+impl From<CreationFault> for ContextFault {
+    fn from(fault: CreationFault) -> Self {
+        match fault {
+            CreationFault::Refused(Refusal { why, fix }) => Self(format!("{why}{fix}")),
+            CreationFault::Failed(fault) => fault,
+            CreationFault::Call(error) => Self(error.to_string()),
+        }
+    }
+}
+
 /// The verifier and the results of a creation's reply.
-fn parse(reply: &[u8]) -> Result<(Auth<'_>, InitResults<'_>), ContextFault> {
+fn parse(reply: &[u8]) -> Result<(Auth<'_>, InitResults<'_>), CreationFault> {
     let garbled = |error| ContextFault(format!("the reply to INIT cannot be decoded: {error}"));
+    let refused = |why, fix| CreationFault::Refused(Refusal { why, fix });
     let mut reader = Reader::new(reply);
     let verifier = match ReplyHeader::parse(&mut reader).map_err(garbled)?.outcome {
         rpc::Outcome::Accepted { verifier, status: Accepted::Success } => verifier,
         rpc::Outcome::Accepted { status: Accepted::GarbageArgs, .. } => {
-            return Err(ContextFault("the server does not speak RPCSEC_GSS (GARBAGE_ARGS)".into()));
+            let why = "the server does not speak RPCSEC_GSS (GARBAGE_ARGS)".to_owned();
+            return Err(refused(why, ": call it without tickets"));
         }
         rpc::Outcome::Denied(Denied::AuthError(AuthStatus(status))) => {
-            return Err(ContextFault(format!(
-                "the server does not take RPCSEC_GSS (auth_stat {status}): it may have no keytab, \
-                 or no export with sec=krb5"
-            )));
+            let why = format!("the server does not take RPCSEC_GSS (auth_stat {status})");
+            return Err(refused(why, ": it may have no keytab, or no export with sec=krb5"));
         }
-        outcome => return Err(ContextFault(format!("the server refuses INIT ({outcome:?})"))),
+        outcome => return Err(refused(format!("the server refuses INIT ({outcome:?})"), "")),
     };
     let results = InitResults::parse(&mut reader).map_err(garbled)?;
     reader.finish().map_err(garbled)?;

@@ -10,15 +10,18 @@
 //! | `source.rs` | [`ContextSource`]: Kerberos as this crate needs it |
 //! | `tickets.rs` | [`Tickets`] of a client, contexts of a server's keytab, by `stag-gssapi` |
 //! | `context.rs` | [`ClientContext`]: a context that its server has granted |
+//! | `route.rs` | [`CreationRoute`]: the way to a context over TCP, where RDMA has none |
 //! | `call.rs` | [`ProtectedCall`]: one call, signed at each transmission, and its reply |
 
 mod call;
 mod context;
+mod route;
 mod source;
 mod tickets;
 
 pub use call::{CalledProgram, ProtectedCall, ReplyVerdict, UnprovenReply};
-pub use context::{ClientContext, CreationRequest};
+pub use context::{ClientContext, CreationFault, CreationRequest, Refusal};
+pub use route::{CreationRoute, TcpCreation};
 pub use source::{ContextFault, ContextSource, PendingSetup};
 pub use stag_engine::gss::{
     AcceptedContext, ContextAcceptor, ContextLimits, GssContexts, RefusedContext,

@@ -14,6 +14,10 @@ pub trait ContextSource {
 
     /// A creation has failed, at this end or at the server's.
     fn on_fault(&mut self, _fault: &ContextFault) {}
+
+    /// The server refuses creations over RDMA, and the first context was created over TCP:
+    /// `sentence` has both, for people.
+    fn on_created_over_tcp(&mut self, _sentence: &str) {}
 }
 
 /// A context for which the server's token is outstanding.

@@ -1,9 +1,11 @@
 //! Tickets of a caller, and keys of a server: from where their contexts come.
 
-use super::{ContextFault, ContextSource, PendingSetup};
-use stag_engine::gss::{
-    AcceptedContext, ContextAcceptor, ContextLimits, GssContexts, RefusedContext,
+use super::{ContextFault, ContextSource, PendingSetup, TcpCreation};
+use stag_engine::{
+    gss::{AcceptedContext, ContextAcceptor, ContextLimits, GssContexts, RefusedContext},
+    tls::ClientTls,
 };
+use stag_fabrics::Endpoint;
 use stag_gss::{AcceptorContext, InitiatorContext};
 use stag_gssapi::{
     AcceptorSettings, ClientCredentials, Enctype, GssAcceptor, GssInitiator, GssLibrary,
@@ -28,6 +30,8 @@ type OpenSource = dyn Fn() -> Result<Box<dyn ContextSource>, ContextFault> + Sen
 pub struct Tickets {
     open: Arc<OpenSource>,
     service: GssService,
+    /// Port of the server over TCP.
+    port: u16,
 }
 
 impl fmt::Debug for Tickets {
@@ -42,12 +46,28 @@ impl Tickets {
         service: GssService,
         open: impl Fn() -> Result<Box<dyn ContextSource>, ContextFault> + Send + Sync + 'static,
     ) -> Self {
-        Self { open: Arc::new(open), service }
+        Self { open: Arc::new(open), service, port: TcpCreation::PORT }
     }
 
     /// Tickets of Kerberos 5, with MIT's library.
     pub fn of_kerberos(service: GssService, tickets: KerberosTickets) -> Self {
         Self::new(service, move || tickets.source())
+    }
+
+    /// The server's port over TCP, at which contexts are created if it refuses them over RDMA.
+    /// Default: 2049.
+    #[must_use]
+    pub fn tcp_port(self, port: u16) -> Self {
+        Self { port, ..self }
+    }
+
+    /// The place of contexts of the server at `to`, if it refuses to create them over RDMA.
+    pub(crate) fn creation(
+        &self,
+        to: &Endpoint,
+        tls: Option<Arc<ClientTls>>,
+    ) -> Option<TcpCreation> {
+        TcpCreation::of(to, self.port, tls)
     }
 
     /// The protection of calls.

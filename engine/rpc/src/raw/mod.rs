@@ -21,8 +21,8 @@ use crate::{
 use keeper::CallKeeper;
 use protected::Protector;
 use stag_engine::{
-    Cause, Config, Control, Health, OptionFault, PeerId, Shard, Sleeper, Time, clock::Clock,
-    stats::Snapshot,
+    CallFault, Cause, Config, Control, Health, OptionFault, PeerId, Shard, Sleeper, Time,
+    clock::Clock, stats::Snapshot,
 };
 use stag_fabrics::{AnyProvider, Endpoint, FabricAddress};
 use stag_protocol::rpcrdma::Version;
@@ -102,12 +102,16 @@ pub struct RawClient<P: Provider = AnyProvider> {
     sleeper: Sleeper,
     time: TimeSource,
     peer: Option<PeerId>,
+    /// The address of a connection over a fabric that is not kept.
+    dialed: Option<P::Address>,
     timeout: Duration,
     calls: u64,
     /// Maximum of untaken outcomes: the maximum of concurrent calls.
     outcomes_max: usize,
     /// Contexts of RPCSEC_GSS.
     protector: Option<Protector>,
+    /// A creation request ends with its connection, even with one that is kept.
+    watches_losses: bool,
 }
 
 impl<P: Provider> fmt::Debug for RawClient<P> {
@@ -183,6 +187,16 @@ impl RawClient {
     }
 }
 
+impl From<ConnectFault> for CallFault {
+    fn from(fault: ConnectFault) -> Self {
+        match fault {
+            ConnectFault::Ended(cause) => Self::Disconnected(cause),
+            ConnectFault::TimedOut => Self::TimedOut,
+            ConnectFault::Fabric(fault) => Self::Disconnected(Cause::Fabric(fault)),
+        }
+    }
+}
+
 impl ConnectFault {
     /// Converts the fault to the error of a client that cannot be made.
     pub(crate) fn at(self, to: &Endpoint) -> SetupError {
@@ -223,8 +237,18 @@ impl<P: Provider> RawClient<P> {
         let outcomes_max = config.outbound.max(1);
         let shard = Shard::new(fabric, door, config, Box::new(|_| false))?;
         let sleeper = Sleeper::new(&shard, NO_CONTROL)?;
-        let (peer, calls, protector) = (None, 0, None);
-        Ok(Self { shard, sleeper, time, peer, timeout, calls, outcomes_max, protector })
+        Ok(Self {
+            shard,
+            sleeper,
+            time,
+            peer: None,
+            dialed: None,
+            timeout,
+            calls: 0,
+            outcomes_max,
+            protector: None,
+            watches_losses: false,
+        })
     }
 
     /// Connects, and waits until calls can be made. An earlier connection is closed first.
@@ -234,7 +258,9 @@ impl<P: Provider> RawClient<P> {
     pub fn connect(&mut self, to: &P::Address) -> Result<(), ConnectFault> {
         self.disconnect();
         let peer = self.shard.connect(to).map_err(ConnectFault::Fabric)?;
-        self.await_up(peer)
+        self.await_up(peer)?;
+        self.dialed = Some(to.clone());
+        Ok(())
     }
 
     /// Connects as [`connect`](Self::connect) does, and reconnects whenever the connection is lost.
@@ -293,6 +319,7 @@ impl<P: Provider> RawClient<P> {
 
     /// Closes the connection in order, and waits for that no longer than `limit`.
     pub(crate) fn disconnect_within(&mut self, limit: Duration) {
+        self.dialed = None;
         let Some(peer) = self.peer.take() else { return };
         if self.keeper().up != Some(peer) {
             return self.leave(peer);

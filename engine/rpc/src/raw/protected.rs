@@ -1,13 +1,14 @@
 //! Calls of a [`RawClient`] in a context of RPCSEC_GSS (RFC 2203): the context is created over the
-//! same connection when the first call needs it, renewed when its server does not have it any more
-//! or its numbers are used up, and destroyed before the connection is closed.
+//! same connection, or by TCP, when the first call needs it, renewed when its server does not have
+//! it any more or its numbers are used up, and destroyed before the connection is closed.
 
-use super::{FinishedCall, MARGIN, RawCall, RawClient};
+use super::{FinishedCall, LEAVE, MARGIN, RawCall, RawClient, keeper::CallKeeper};
 use crate::{
     call::{CLIENT_TOKEN, CallError, accepted, encode, room_for_item},
     codec::{Encoder, XdrType as _},
     gss::{
-        CalledProgram, ClientContext, ContextFault, ContextSource, CreationRequest, ProtectedCall,
+        CalledProgram, ClientContext, ContextFault, ContextSource, CreationFault, CreationRequest,
+        CreationRoute, ProtectedCall, TcpCreation,
     },
     program::{ArgumentsOf, Procedure},
     reply::copy,
@@ -28,6 +29,7 @@ use std::{fmt, rc::Rc, time::Duration};
 pub(super) struct Protector {
     source: Box<dyn ContextSource>,
     service: GssService,
+    route: CreationRoute,
     /// The context of further calls, and the program that granted it.
     context: Option<(Rc<ClientContext>, CalledProgram)>,
     /// The reason why the last creation failed.
@@ -105,7 +107,16 @@ impl<P: Provider> RawClient<P> {
     /// Lets [`send_protected`](Self::send_protected) make calls with this protection, in contexts
     /// from `source`. A context is created when the first call needs it.
     pub fn protect(&mut self, source: Box<dyn ContextSource>, service: GssService) {
-        self.protector = Some(Protector { source, service, context: None, fault: None });
+        let (route, context, fault) = Default::default();
+        self.protector = Some(Protector { source, service, route, context, fault });
+    }
+
+    /// Lets contexts be created at this place if the server refuses that over the connection, with
+    /// the source and the protection of [`protect`](Self::protect). Default: there is none.
+    pub fn create_contexts_at(&mut self, tcp: Option<TcpCreation>) {
+        if let Some(protector) = &mut self.protector {
+            protector.route = CreationRoute::new(tcp, true);
+        }
     }
 
     /// Returns true if calls can be made in a context.
@@ -244,15 +255,51 @@ impl<P: Provider> RawClient<P> {
         if let Some((context, _)) = &protector.context {
             return Ok(Rc::clone(context));
         }
-        let (service, request) = (protector.service, CreationRequest::new(&mut *protector.source));
-        let request = request.map_err(|fault| self.note_context_fault(fault))?;
-        let reply = self.ask_for_context(to, &request.arguments)?;
-        let context = request.finish(&reply, service);
-        let context = Rc::new(context.map_err(|fault| self.note_context_fault(fault))?);
-        if let Some(protector) = &mut self.protector {
-            protector.context = Some((Rc::clone(&context), to));
+        let mut protector = self.protector.take().ok_or(CallError::NoContext)?;
+        let created = self.create_by_route(&mut protector, to);
+        let created = created.map(Rc::new);
+        if let Ok(context) = &created {
+            protector.context = Some((Rc::clone(context), to));
         }
+        self.protector = Some(protector);
+        created.map_err(|fault| match fault {
+            CreationFault::Call(error) => error,
+            fault => self.note_context_fault(fault.into()),
+        })
+    }
+
+    /// Creates a context over this connection, or by TCP if that is refused here.
+    fn create_by_route(
+        &mut self,
+        protector: &mut Protector,
+        to: CalledProgram,
+    ) -> Result<ClientContext, CreationFault> {
+        let Protector { source, service, route, .. } = protector;
+        let (service, timeout) = (*service, self.timeout);
+        if let Some(created) = route.create(&mut **source, service, to, timeout) {
+            return Ok(created?);
+        }
+        self.watches_losses = route.has_detour();
+        match self.create_context(&mut **source, service, to) {
+            Err(fault) => route.leave_connection(fault)?,
+            created => return created,
+        }
+        let created = route.create(&mut **source, service, to, timeout);
+        let context = created.ok_or(CreationFault::Call(CallError::NoContext))??;
+        self.restore().map_err(CreationFault::Call)?;
         Ok(context)
+    }
+
+    /// Creates a context over this connection.
+    pub(crate) fn create_context(
+        &mut self,
+        source: &mut dyn ContextSource,
+        service: GssService,
+        to: CalledProgram,
+    ) -> Result<ClientContext, CreationFault> {
+        let request = CreationRequest::new(source)?;
+        let reply = self.ask_for_context(to, &request.arguments).map_err(CreationFault::Call)?;
+        request.finish(&reply, service)
     }
 
     fn note_context_fault(&mut self, fault: ContextFault) -> CallError {
@@ -279,9 +326,20 @@ impl<P: Provider> RawClient<P> {
         };
         let token = self.send(&call, |writer| writer.fixed(arguments))?;
         let limit = self.timeout.saturating_add(MARGIN);
-        let finished = self.wait(limit, |keeper| keeper.take(token));
-        let finished = finished.ok_or(CallError::Failed(CallFault::TimedOut))?;
-        let reply = finished.reply.map_err(CallError::Failed)?;
+        let (losses, watches) = (self.keeper().recovery.losses, self.watches_losses);
+        let finished = self.wait(limit, |keeper| match keeper.take(token) {
+            Some(finished) => Some(Ok(finished.reply)),
+            None if watches && keeper.recovery.losses > losses => {
+                let (_, cause) = keeper.down?;
+                Some(Err(CallFault::Disconnected(cause)))
+            }
+            None => None,
+        });
+        let finished = finished.unwrap_or(Err(CallFault::TimedOut));
+        if finished.is_err() {
+            self.abandon(token);
+        }
+        let reply = finished.and_then(|reply| reply).map_err(CallError::Failed)?;
         match accepted(&mut Reader::new(&reply)) {
             // The program is not here in this version, for callers with any credential.
             Err(
@@ -289,6 +347,26 @@ impl<P: Provider> RawClient<P> {
             ) => Err(error),
             _ => Ok(reply),
         }
+    }
+
+    /// Ends a call whose outcome does not matter, so that a kept connection does not make it again.
+    fn abandon(&mut self, token: Token) {
+        let Some(peer) = self.peer else { return };
+        self.shard.with_app(|_, cx| cx.cancel(peer, token));
+        let is_over = |keeper: &mut CallKeeper| keeper.take(token).map(drop);
+        let _ = self.wait(LEAVE, is_over);
+    }
+
+    /// Makes the connection again that the server closed when it was asked for a context.
+    fn restore(&mut self) -> Result<(), CallError> {
+        if self.is_up() {
+            return Ok(());
+        }
+        let Some(at) = self.dialed.clone() else {
+            // It is kept, and calls wait for it.
+            return Ok(());
+        };
+        self.connect(&at).map_err(|fault| CallError::Failed(fault.into()))
     }
 
     /// Uses this context for no further call.

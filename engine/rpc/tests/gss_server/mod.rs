@@ -1,7 +1,10 @@
 //! A server of RPCSEC_GSS that misbehaves on demand, as an app of the engine, and the tickets that
 //! it takes.
 
-use stag_engine::{Answer, AnswerItem, App, Call, Cx};
+pub mod over_both;
+
+use over_both::{Refusal, Wishes};
+use stag_engine::{Answer, AnswerItem, App, Call, Cx, Over};
 use stag_gss::{AcceptorContext, ContextKey, Enctype, InitiatorContext, VerifiedCall};
 use stag_pools::Buf;
 use stag_protocol::{
@@ -12,7 +15,11 @@ use stag_protocol::{
     xdr::{Codec as _, Reader, Writer, padded},
 };
 use stag_rpc::gss::{ContextFault, ContextSource, PendingSetup};
-use std::{cell::RefCell, rc::Rc};
+use std::{
+    cell::RefCell,
+    rc::Rc,
+    sync::{Arc, Mutex},
+};
 
 pub const PROGRAM: u32 = 0x3f53_54ff;
 /// Octets of the longest item.
@@ -77,6 +84,25 @@ pub struct State {
     /// XIDs and sequence numbers of verified calls.
     pub seen: Vec<(u32, u32)>,
     pub destroyed: usize,
+    /// Of a server over iWARP and TCP.
+    pub wishes: Option<Arc<Mutex<Wishes>>>,
+}
+
+impl State {
+    /// The answer to a creation over this transport.
+    fn refusal(&self, over: Over) -> Refusal {
+        let Some(wishes) = &self.wishes else { return Refusal::None };
+        let (mut wishes, place) = (wishes.lock().unwrap(), usize::from(over == Over::Tcp));
+        wishes.asked[place] += 1;
+        wishes.refusals[place]
+    }
+
+    fn forget_if_asked(&mut self) {
+        let Some(wishes) = &self.wishes else { return };
+        if std::mem::take(&mut wishes.lock().unwrap().forgets) {
+            self.contexts.iter_mut().for_each(|context| *context = None);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -89,11 +115,20 @@ impl App for Server {
 
     fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
         let state = &mut *self.0.borrow_mut();
+        state.forget_if_asked();
         let Some(credential) = call.header.credential.gss() else {
             return deny(cx, &call, AuthStatus::TOO_WEAK);
         };
         match credential.unwrap() {
-            GssCredential::Init => init(cx, &call, state),
+            GssCredential::Init => {
+                let (_, over) = cx.whereabouts(call.peer).unwrap();
+                match state.refusal(over) {
+                    Refusal::None => init(cx, &call, state),
+                    Refusal::Denied => deny(cx, &call, AuthStatus::TOO_WEAK),
+                    Refusal::Garbage => cx.refuse(&call, Accepted::GarbageArgs),
+                    Refusal::Ends => cx.disconnect(call.peer),
+                }
+            }
             GssCredential::Data(data) => serve(cx, &call, state, data.handle),
             GssCredential::Destroy(data) => {
                 serve(cx, &call, state, data.handle);
