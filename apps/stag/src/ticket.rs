@@ -1,12 +1,16 @@
 //! Calls by a ticket of Kerberos: the option `--sec`, and contexts for a client (RFC 2203,
 //! RFC 4121).
 
+use crate::{call::Url, caller};
 use clap::{Args, ValueEnum};
 use stag_client::NfsClient;
 use stag_rpc::gss::{
     ContextFault, ContextSource, GssService, KerberosTickets, PendingSetup, Tickets,
 };
-use std::cell::RefCell;
+use std::{
+    cell::RefCell,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 /// The credential of a caller, as mount(8) spells it (RFC 2623).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -64,22 +68,28 @@ pub struct CallSecOptions {
     pub sec: Option<CallerSec>,
 }
 
-/// Lets a client call the host of this name by a credential. No ticket is needed before the first
-/// call.
+/// Lets a client that is not connected yet call the URL's server by the URL's credential. No ticket
+/// is needed before the first call.
 ///
 /// # Errors
 /// There is no library of Kerberos, or no ticket.
-pub fn protect(client: &mut NfsClient, sec: CallerSec, host: &str) -> Result<(), ContextFault> {
-    let Some(service) = sec.service() else { return Ok(()) };
-    let source = tickets(service, host).source()?;
-    client.protect(Box::new(NotedSource(source)), service);
+pub fn protect(client: &mut NfsClient, url: &Url) -> Result<(), ContextFault> {
+    let Some(tickets) = tickets(url) else { return Ok(()) };
+    client.protect(tickets.source()?, tickets.service());
+    client.create_contexts_at(url.creation());
     Ok(())
 }
 
-/// Tickets for calls to the host of this name, with this protection.
-pub fn tickets(service: GssService, host: &str) -> Tickets {
-    Tickets::of_kerberos(service, KerberosTickets::new(&format!("nfs@{host}")))
+/// Tickets by which the URL's server is called; none without Kerberos. What they have to say is
+/// printed.
+pub fn tickets(url: &Url) -> Option<Tickets> {
+    let (service, host) = (url.credential().service()?, url.written_host()?);
+    let tickets = KerberosTickets::new(&format!("nfs@{host}"));
+    Some(Tickets::new(service, move || Ok(Box::new(NotedSource(tickets.source()?)))))
 }
+
+/// The sentence about contexts over TCP was printed. Several threads may call one server.
+static IS_PRINTED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     /// The latest failure of a creation on this thread, for the error of the call that needed it.
@@ -101,5 +111,11 @@ impl ContextSource for NotedSource {
 
     fn on_fault(&mut self, fault: &ContextFault) {
         LATEST.set(Some(fault.clone()));
+    }
+
+    fn on_created_over_tcp(&mut self, sentence: &str) {
+        if !IS_PRINTED.swap(true, Relaxed) {
+            caller::aside(format!("{sentence}\n"));
+        }
     }
 }

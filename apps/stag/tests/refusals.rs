@@ -127,7 +127,7 @@ fn every_bad_argument_has_its_sentence() {
         (&["call", "iwarp://127.0.0.1:1/x"], "[subcommands: null, health, mount, ls, cat,"),
         (&["call", "127.0.0.1:1/x", "ls"], "write iwarp://HOST:PORT/EXPORT/PATH"),
         (&["call", "shm://x:/data", "ls"], "must be absolute"),
-        (&["call", "tcp://127.0.0.1:1/x?port=1", "ls"], "mountport=N and sec="),
+        (&["call", "tcp://127.0.0.1:1/x?port=1", "ls"], "mountport=N, sec="),
         (&["call", "tcp://127.0.0.1:1/x", "put"], "were not provided: <FROM>..."),
         (&["call", "tcp://127.0.0.1:1/x", "cat", "--json"], "leave --json out"),
         (&["demo", "--frobnicate"], "unexpected argument '--frobnicate' found"),

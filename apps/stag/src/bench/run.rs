@@ -16,7 +16,6 @@ use stag_load::{
     run::{Measured, RunError, RunHooks, RunPlan},
 };
 use stag_protocol::rpc::Accepted;
-use stag_rpc::gss::Tickets;
 use stag_tuning::{HostDigest, HostPlan};
 use std::{sync::OnceLock, time::Duration};
 
@@ -194,17 +193,13 @@ fn plan(
         user: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
         is_nfs: url.path != b"/",
         versions: arguments.rdma_version,
-        tickets: tickets(url),
+        tickets: ticket::tickets(url),
+        creation: url.creation(),
         contexts_max: CONTEXTS_MAX.checked_div(cores).unwrap_or(1).max(1),
         reconnects: arguments.reconnect,
         sampling: Sampling { every, clock: Some(clock), ..Sampling::default() },
         ..LoadPlan::new(setup.workload, setup.size, setup.depth)
     }
-}
-
-/// Tickets by which the URL's server is called.
-fn tickets(url: &Url) -> Option<Tickets> {
-    Some(ticket::tickets(url.credential().service()?, &url.written_host()?))
 }
 
 /// Why a run failed.

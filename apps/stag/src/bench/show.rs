@@ -62,7 +62,8 @@ fn version(outcome: &RunOutcome) -> String {
             0 => String::new(),
             renewed => format!(", {renewed} of them renewed"),
         };
-        format!(", {} context{s}{renewed}", contexts.created)
+        let over_tcp = if contexts.over_tcp == 0 { "" } else { " created over TCP" };
+        format!(", {} context{s}{over_tcp}{renewed}", contexts.created)
     });
     format!("{version}{contexts}")
 }

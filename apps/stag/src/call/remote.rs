@@ -296,10 +296,8 @@ pub fn client_of(
     tls: Option<&Arc<ClientTls>>,
 ) -> Result<NfsClient, Error> {
     let (mut client, _) = caller::client(url.server.fabric(), depth, timeout, versions, tls)?;
-    if let Some(host) = url.written_host() {
-        ticket::protect(&mut client, url.credential(), &host)
-            .map_err(|fault| Error::failure(format!("no Kerberos for {url}: {fault}")))?;
-    }
+    ticket::protect(&mut client, url)
+        .map_err(|fault| Error::failure(format!("no Kerberos for {url}: {fault}")))?;
     Ok(client)
 }
 

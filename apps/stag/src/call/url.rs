@@ -1,5 +1,5 @@
-//! URLs of `stag call`: `SCHEME://HOST:PORT/EXPORT[/PATH][?mountport=N&sec=krb5]`. Over TCP a port
-//! mapper may know the ports.
+//! URLs of `stag call`: `SCHEME://HOST:PORT/EXPORT[/PATH][?mountport=N&sec=krb5&gssport=N]`. Over
+//! TCP a port mapper may know the ports.
 
 use super::ports::{self, Ports};
 use crate::{
@@ -9,6 +9,7 @@ use crate::{
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use stag_fabrics::{Endpoint, FabricAddress, Notation, UrlError};
+use stag_rpc::gss::TcpCreation;
 use stag_verbs::{AddressFault, scoped};
 use std::{
     fmt,
@@ -30,6 +31,9 @@ pub struct Url {
     pub mount: Option<SocketAddr>,
     /// Credential of calls to NFS, if the URL says which.
     pub sec: Option<CallerSec>,
+    /// Port over TCP where contexts of Kerberos are created if the server refuses that over RDMA,
+    /// if the URL says which.
+    pub gss_port: Option<u16>,
     /// The export and the path below it, with the slash in front.
     pub path: Vec<u8>,
 }
@@ -76,6 +80,12 @@ impl Url {
         self.sec.unwrap_or_default()
     }
 
+    /// The place where contexts of Kerberos are created if the server refuses that over RDMA.
+    /// It is called without TLS, as calls over RDMA are.
+    pub fn creation(&self) -> Option<TcpCreation> {
+        TcpCreation::of(&self.server, self.gss_port.unwrap_or(TcpCreation::PORT), None)
+    }
+
     /// The server's host as the URL has it: a name, or an address.
     pub fn written_host(&self) -> Option<String> {
         self.host.clone().or_else(|| Some(self.server.ip()?.ip().to_string()))
@@ -91,7 +101,8 @@ impl Url {
         }
         let port = self.mount.map(|at| format!("mountport={}", at.port()));
         let sec = self.sec.map(|sec| format!("sec={}", sec.name()));
-        let query: Vec<_> = port.into_iter().chain(sec).collect();
+        let gss_port = self.gss_port.map(|port| format!("gssport={port}"));
+        let query: Vec<_> = port.into_iter().chain(sec).chain(gss_port).collect();
         let mark = if query.is_empty() { "" } else { "?" };
         format!("{server}{path}{mark}{}", query.join("&"))
     }
@@ -121,7 +132,13 @@ impl Url {
             _ if authority.is_empty() || scheme != "tcp" => return Err(bad()),
             _ => (authority, None),
         };
-        let (mount, sec) = read_query(query, url)?;
+        let Query { mount, sec, gss_port } = Query::read(query, url)?;
+        if scheme == "tcp" && gss_port.is_some() {
+            return Err(Error::usage(format!(
+                "{url:?}: over TCP, contexts of Kerberos are created where calls go: leave \
+                 gssport=N out"
+            )));
+        }
         let (name, host) = match scoped(host.trim_matches(['[', ']']), 0) {
             Ok(at) => (None, at),
             Err(AddressFault::Form) => (Some(host.to_owned()), named(host, authority, url)?),
@@ -142,6 +159,7 @@ impl Url {
             host: name,
             mount: mount.map(at),
             sec,
+            gss_port,
             path: [b"/".as_slice(), &decoded(path)].concat(),
         })
     }
@@ -164,6 +182,7 @@ impl Url {
             host: None,
             mount: None,
             sec: None,
+            gss_port: None,
             path: [b"/".as_slice(), &decoded(path)].concat(),
         })
     }
@@ -191,29 +210,40 @@ fn named(host: &str, authority: &str, url: &str) -> Result<SocketAddr, Error> {
     })
 }
 
-/// The port of MOUNT and the credential that a URL has after its question mark.
-fn read_query(query: &str, url: &str) -> Result<(Option<u16>, Option<CallerSec>), Error> {
-    let (mut port, mut sec) = (None, None);
-    for part in query.split('&').filter(|_| !query.is_empty()) {
-        let is_read = match part.split_once('=') {
-            Some(("mountport", number)) if port.is_none() => {
-                port = number.parse().ok();
-                port.is_some()
+/// The parts of a URL after its question mark.
+#[derive(Default)]
+struct Query {
+    mount: Option<u16>,
+    sec: Option<CallerSec>,
+    gss_port: Option<u16>,
+}
+
+impl Query {
+    fn read(query: &str, url: &str) -> Result<Self, Error> {
+        let mut read = Self::default();
+        for part in query.split('&').filter(|_| !query.is_empty()) {
+            if read.take(part).is_none() {
+                return Err(Error::usage(format!(
+                    "{url:?}: after the question mark, mountport=N, sec=krb5, krb5i, krb5p or sys, \
+                     and gssport=N are allowed, with & between them; a question mark in a name is \
+                     written %3F"
+                )));
             }
-            Some(("sec", name)) if sec.is_none() => {
-                sec = CallerSec::named(name);
-                sec.is_some()
-            }
-            _ => false,
-        };
-        if !is_read {
-            return Err(Error::usage(format!(
-                "{url:?}: after the question mark, mountport=N and sec=krb5, krb5i, krb5p or sys \
-                 are allowed, with & between them; a question mark in a name is written %3F"
-            )));
         }
+        Ok(read)
     }
-    Ok((port, sec))
+
+    /// Takes one part. None: it is no part, or was there before.
+    fn take(&mut self, part: &str) -> Option<()> {
+        let (name, value) = part.split_once('=')?;
+        let is_repeated = match name {
+            "mountport" => self.mount.replace(value.parse().ok()?).is_some(),
+            "sec" => self.sec.replace(CallerSec::named(value)?).is_some(),
+            "gssport" => self.gss_port.replace(value.parse().ok()?).is_some(),
+            _ => true,
+        };
+        (!is_repeated).then_some(())
+    }
 }
 
 /// `%XX` is the octet with that number; anything else is itself.
@@ -250,6 +280,16 @@ mod tests {
     }
 
     #[test]
+    fn contexts_that_rdma_refuses_are_created_at_a_port_of_tcp() {
+        let at = |url| Url::parse(url).unwrap().creation().map(|tcp| tcp.at.to_string());
+        let of = |at: &str| Some(at.to_owned());
+        assert_eq!(at("iwarp://127.0.0.1:20049/x?sec=krb5"), of("127.0.0.1:2049"));
+        assert_eq!(at("iwarp://[::1]:20049/x?sec=krb5&gssport=7"), of("[::1]:7"));
+        assert_eq!(at("tcp://127.0.0.1:20049/x?sec=krb5"), None);
+        assert_eq!(at("shm:///run/stag.sock:/x"), None);
+    }
+
+    #[test]
     fn a_path_of_any_octets_becomes_a_url_and_comes_back() {
         let every: Vec<u8> = (1..=255).collect();
         for base in [
@@ -257,6 +297,7 @@ mod tests {
             "tcp://[::1]:2049/srv?mountport=20048",
             "tcp://[::1]:2049/srv?mountport=20048&sec=krb5p",
             "iwarp://127.0.0.1:20049/data?sec=krb5",
+            "iwarp://127.0.0.1:20049/data?sec=krb5i&gssport=2050",
             "shm:///run/a b.sock:/data?trust=uid",
             "shm:///run/stag.sock:/data",
         ] {
@@ -327,6 +368,9 @@ mod tests {
             ("tcp://127.0.0.1:1/x?sec=krb6", "sec=krb5"),
             ("tcp://127.0.0.1:1/x?sec=krb5&sec=sys", "sec=krb5"),
             ("tcp://127.0.0.1:1/x?sec=krb5&", "sec=krb5"),
+            ("iwarp://127.0.0.1:1/x?gssport=65536", "gssport=N"),
+            ("iwarp://127.0.0.1:1/x?gssport=1&gssport=2", "gssport=N"),
+            ("tcp://127.0.0.1:1/x?sec=krb5&gssport=1", "leave gssport=N out"),
             ("tcp://no.such.host.invalid:1/x", "no address is known"),
         ] {
             let error = Url::parse(url).unwrap_err();
