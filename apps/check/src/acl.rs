@@ -97,7 +97,7 @@ fn inherited<P: Provider>(scene: &mut CheckScene<'_, P>) -> StepResult {
         let (access, default) = (Parts::ACCESS, Parts::DEFAULT);
         let access = done("GETACL of a directory", scene.client.getacl(dir, access))?.access;
         let default = done("GETACL of a default list", scene.client.getacl(dir, default))?.default;
-        let came = Acl { access, default };
+        let came = named_only(Acl { access, default });
         holds(format_args!("two lists of {users} users"), came == acl, "what was set", &came)?;
         let file = scene.make(dir, "heir")?;
         let is_user = |entry: &Entry| entry.tag == Tag::USER;
@@ -110,7 +110,19 @@ fn inherited<P: Provider>(scene: &mut CheckScene<'_, P>) -> StepResult {
 }
 
 fn get<P: Provider>(scene: &mut CheckScene<'_, P>, object: FileHandle) -> CheckedValue<Acl> {
-    done("GETACL", scene.client.getacl(object, Parts::ALL))
+    done("GETACL", scene.client.getacl(object, Parts::ALL)).map(named_only)
+}
+
+/// The same without the numbers of entries that have no name: Linux has those of the file's owner and
+/// group there, and a caller by a ticket need not know its number at the server.
+fn named_only(mut acl: Acl) -> Acl {
+    for entry in acl.access.iter_mut().chain(&mut acl.default) {
+        let tag = Tag(entry.tag.0 & !Tag::DEFAULT.0);
+        if tag != Tag::USER && tag != Tag::GROUP {
+            entry.id = 0;
+        }
+    }
+    acl
 }
 
 const fn entry(tag: Tag, id: u32, permissions: u32) -> Entry {
@@ -127,4 +139,23 @@ fn list(users: u32) -> Acl {
         entry(Tag::OTHER, 0, 0),
     ]);
     Acl { access, default: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_numbers_of_named_users_and_groups_count() {
+        let mut written = list(3);
+        let set = Acl { default: vec![entry(Tag(Tag::OWNER.0 | Tag::DEFAULT.0), 0, 6)], ..list(3) };
+        written.default = vec![entry(Tag(Tag::OWNER.0 | Tag::DEFAULT.0), 1_500, 6)];
+        let owners = [Tag::OWNER, Tag::OWNING_GROUP];
+        let of_file = written.access.iter_mut().filter(|entry| owners.contains(&entry.tag));
+        of_file.for_each(|entry| entry.id = 1_500);
+        assert_ne!(written, set);
+        assert_eq!(named_only(written.clone()), set);
+        written.access[1].id += 1;
+        assert_ne!(named_only(written), set);
+    }
 }
