@@ -47,6 +47,13 @@ impl Cx<'_> {
         self.core.watch.stages()
     }
 
+    /// Assigns a call to an operation of its program, by which it is counted in addition to its
+    /// procedure: such as the READ of a COMPOUND. `operation` runs for a watched call alone.
+    #[inline]
+    pub fn note_operation(&mut self, call: CallId, operation: impl FnOnce() -> Option<u32>) {
+        self.core.watch.note_operation(call.0, operation);
+    }
+
     /// The address of a peer, and the transport of its connection.
     pub fn whereabouts(&self, peer: PeerId) -> Option<(PeerAddress, Over)> {
         let peer = self.core.peers.get(peer)?;

@@ -8,8 +8,12 @@ use stag_engine::{
 use stag_protocol::rpcrdma::{Invalidation, Side, Version};
 use stag_sim::{Fabric, Faults, Port, Sim};
 
-const PROGRAMS: [WatchedProgram; 1] =
-    [WatchedProgram { program: stag_echo::PROGRAM, version: stag_echo::VERSION, procedures: 8 }];
+const PROGRAMS: [WatchedProgram; 1] = [WatchedProgram {
+    program: stag_echo::PROGRAM,
+    version: stag_echo::VERSION,
+    procedures: 8,
+    operations: 0,
+}];
 
 /// Makes passes of both until neither has anything to do.
 fn settle<A: App>(fabric: &Fabric, server: &mut Shard<Sim, A>, client: &mut Shard<Sim, Caller>) {

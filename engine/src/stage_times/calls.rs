@@ -34,6 +34,8 @@ impl CallName {
 pub struct WatchedCall {
     /// None for a call with an unreadable header.
     pub name: Option<CallName>,
+    /// The operation of its program that it was assigned to.
+    pub operation: Option<u32>,
     /// The time of the pass that found its message.
     pub came_at: Time,
     /// Time by stage, in nanoseconds.
@@ -43,14 +45,15 @@ pub struct WatchedCall {
 }
 
 impl WatchedCall {
-    /// A call that spent these nanoseconds in each stage whose bit is set in `stages`.
+    /// A call of no operation that spent these nanoseconds in each stage whose bit is set in
+    /// `stages`.
     pub(super) const fn new(
         name: Option<CallName>,
         came_at: Time,
         spent: [u64; Stage::ALL.len()],
         stages: u8,
     ) -> Self {
-        Self { name, came_at, spent, stages }
+        Self { name, operation: None, came_at, spent, stages }
     }
 
     /// The time that the call spent in `stage`. None if it did not go through it.

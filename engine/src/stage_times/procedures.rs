@@ -11,6 +11,10 @@ pub struct WatchedProgram {
     pub version: u32,
     /// Its procedures are numbered from 0 to one less than this.
     pub procedures: u32,
+    /// Its operations are numbered from 0 to one less than this: calls that its app assigns to one
+    /// ([`Cx::note_operation`](crate::Cx::note_operation)) are also counted by operation. 0 for a
+    /// program without.
+    pub operations: u32,
 }
 
 /// A histogram of times, with four buckets for each power of two of nanoseconds.
@@ -101,11 +105,11 @@ impl TimeBuckets {
     }
 }
 
-/// The times of the calls of one procedure.
+/// The times of the calls of one procedure, or of one operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcedureTimes {
-    /// The program, its version, and the procedure. None for all other programs together, and for
-    /// unknown procedures.
+    /// The program, its version, and the procedure or operation. None for all other programs
+    /// together, and for unknown procedures.
     pub name: Option<(u32, u32, u32)>,
     /// From message to reply.
     pub total: TimeBuckets,
@@ -145,42 +149,80 @@ pub struct Procedures {
     programs: &'static [WatchedProgram],
     /// One entry for each procedure of the programs, and one for all others.
     times: Vec<ProcedureTimes>,
+    /// One entry for each operation of the programs.
+    operations: Vec<ProcedureTimes>,
 }
 
-/// A copy has only the procedures that were called, which are few.
+/// A copy has only the procedures and operations that were called, which are few.
 impl Clone for Procedures {
     fn clone(&self) -> Self {
-        let called = self.times.iter().filter(|times| !times.total.is_empty());
-        Self { programs: &[], times: called.cloned().collect() }
+        let (times, operations) = (self.iter().cloned(), self.operations().cloned());
+        Self { programs: &[], times: times.collect(), operations: operations.collect() }
+    }
+}
+
+/// Empty histograms of what `count` numbers of each program.
+fn empty(
+    programs: &[WatchedProgram],
+    count: fn(&WatchedProgram) -> u32,
+) -> impl Iterator<Item = ProcedureTimes> {
+    programs.iter().flat_map(move |known| {
+        let name = |number| Some((known.program, known.version, number));
+        (0..count(known)).map(move |number| ProcedureTimes::new(name(number)))
+    })
+}
+
+/// Index of `number` of a call's program in a table of what `count` numbers of each program. An
+/// error has the length of the table.
+fn place_of(
+    programs: &[WatchedProgram],
+    call: &WatchedCall,
+    number: Option<u32>,
+    count: fn(&WatchedProgram) -> u32,
+) -> Result<usize, usize> {
+    let mut place = 0;
+    for known in programs {
+        let is_it = call
+            .name
+            .is_some_and(|name| (name.program, name.version) == (known.program, known.version));
+        if let Some(number) = number.filter(|number| is_it && *number < count(known)) {
+            return Ok(place + number as usize);
+        }
+        place += count(known) as usize;
+    }
+    Err(place)
+}
+
+/// Adds the counts of another shard, name by name.
+fn add_all<'a>(sum: &mut Vec<ProcedureTimes>, others: impl Iterator<Item = &'a ProcedureTimes>) {
+    for more in others {
+        match sum.iter_mut().find(|known| known.name == more.name) {
+            Some(known) => known.add(more),
+            None => sum.push(more.clone()),
+        }
     }
 }
 
 impl Procedures {
-    /// Empty histograms for the procedures of `programs`. None without programs.
+    /// Empty histograms for the procedures and operations of `programs`. None without programs.
     pub(super) fn new(programs: &'static [WatchedProgram]) -> Self {
-        let all = programs.iter().flat_map(|known| {
-            (0..known.procedures).map(|procedure| Some((known.program, known.version, procedure)))
-        });
-        let others = (!programs.is_empty()).then_some(None);
-        Self { programs, times: all.chain(others).map(ProcedureTimes::new).collect() }
+        let others = (!programs.is_empty()).then(|| ProcedureTimes::new(None));
+        Self {
+            programs,
+            times: empty(programs, |known| known.procedures).chain(others).collect(),
+            operations: empty(programs, |known| known.operations).collect(),
+        }
     }
 
-    /// Counts a call.
+    /// Counts a call: by its procedure, and by its operation if it has one.
     pub(super) fn record(&mut self, call: &WatchedCall) {
-        let mut place = 0;
-        let mut found = None;
-        for known in self.programs {
-            let is_it = call.name.filter(|name| {
-                (name.program, name.version) == (known.program, known.version)
-                    && name.procedure < known.procedures
-            });
-            if let Some(name) = is_it {
-                found = Some(place + name.procedure as usize);
-                break;
-            }
-            place += known.procedures as usize;
+        let procedure = call.name.map(|name| name.procedure);
+        let place = place_of(self.programs, call, procedure, |known| known.procedures);
+        if let Some(times) = self.times.get_mut(place.unwrap_or_else(|others| others)) {
+            times.record(call);
         }
-        if let Some(times) = self.times.get_mut(found.unwrap_or(place)) {
+        let place = place_of(self.programs, call, call.operation, |known| known.operations);
+        if let Some(times) = place.ok().and_then(|place| self.operations.get_mut(place)) {
             times.record(call);
         }
     }
@@ -190,14 +232,15 @@ impl Procedures {
         self.times.iter().filter(|times| !times.total.is_empty())
     }
 
+    /// The operations that calls were assigned to, in the order of their programs.
+    pub fn operations(&self) -> impl Iterator<Item = &ProcedureTimes> {
+        self.operations.iter().filter(|times| !times.total.is_empty())
+    }
+
     /// Adds the counts of another shard.
     pub fn add(&mut self, other: &Self) {
-        for more in other.iter() {
-            match self.times.iter_mut().find(|known| known.name == more.name) {
-                Some(known) => known.add(more),
-                None => self.times.push(more.clone()),
-            }
-        }
+        add_all(&mut self.times, other.iter());
+        add_all(&mut self.operations, other.operations());
     }
 }
 
@@ -244,10 +287,32 @@ mod tests {
     }
 
     #[test]
+    fn a_call_of_an_operation_is_counted_by_procedure_and_by_operation() {
+        const PROGRAMS: [WatchedProgram; 2] = [
+            WatchedProgram { program: 9, version: 3, procedures: 2, operations: 0 },
+            WatchedProgram { program: 9, version: 4, procedures: 2, operations: 76 },
+        ];
+        let mut counted = Procedures::new(&PROGRAMS);
+        for (version, operation) in
+            [(4, Some(25)), (4, Some(25)), (4, Some(75)), (4, Some(76)), (4, None), (3, Some(25))]
+        {
+            let mut call = call(9, version, 1);
+            call.operation = operation;
+            counted.record(&call);
+        }
+        let mut both = counted.clone();
+        both.add(&counted);
+        let found = both.operations().map(|times| (times.name, times.total.len()));
+        assert!(found.eq([(Some((9, 4, 25)), 4), (Some((9, 4, 75)), 2)]), "{both:?}");
+        let found = both.iter().map(|times| (times.name, times.total.len()));
+        assert!(found.eq([(Some((9, 3, 1)), 2), (Some((9, 4, 1)), 10)]), "{both:?}");
+    }
+
+    #[test]
     fn procedures_are_told_apart_and_what_is_unknown_is_counted_together() {
         const PROGRAMS: [WatchedProgram; 2] = [
-            WatchedProgram { program: 9, version: 3, procedures: 2 },
-            WatchedProgram { program: 5, version: 1, procedures: 1 },
+            WatchedProgram { program: 9, version: 3, procedures: 2, operations: 0 },
+            WatchedProgram { program: 5, version: 1, procedures: 1, operations: 0 },
         ];
         let mut counted = Procedures::new(&PROGRAMS);
         for known in [call(9, 3, 1), call(5, 1, 0), call(9, 3, 1)] {

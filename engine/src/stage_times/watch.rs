@@ -33,6 +33,8 @@ struct Mark {
     key: Key,
     /// Its program and procedure, once its header was parsed.
     name: Option<CallName>,
+    /// The operation that the app assigned it to.
+    operation: Option<u32>,
     /// Time of its arrival.
     came_at: Time,
     /// Its last stamp.
@@ -137,7 +139,8 @@ impl Watch {
         self.until = self.stages.every();
         let Some(place) = self.marks.get_mut(key.index()) else { return };
         let spent = [0; Stage::ALL.len()];
-        let mut mark = Mark { key, name: None, came_at: now, at: now, spent, stages: 0 };
+        let mut mark =
+            Mark { key, name: None, operation: None, came_at: now, at: now, spent, stages: 0 };
         mark.stamp(Stage::Recv, self.seen);
         // The entry may still hold the mark of a call that is gone.
         self.live += u32::from(place.replace(mark).is_none());
@@ -193,10 +196,25 @@ impl Watch {
     #[cold]
     #[inline(never)]
     fn name_watched(&mut self, key: Key, name: CallName) {
-        let mark = self.marks.get_mut(key.index()).and_then(Option::as_mut);
-        if let Some(mark) = mark.filter(|mark| mark.key == key) {
+        if let Some(mark) = self.mark_of(key) {
             mark.name = Some(name);
         }
+    }
+
+    /// Assigns a call to an operation of its program. `operation` runs for a watched call alone.
+    #[inline]
+    pub(crate) fn note_operation(&mut self, key: Key, operation: impl FnOnce() -> Option<u32>) {
+        if self.live > 0
+            && let Some(mark) = self.mark_of(key)
+        {
+            mark.operation = operation();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn mark_of(&mut self, key: Key) -> Option<&mut Mark> {
+        self.marks.get_mut(key.index())?.as_mut().filter(|mark| mark.key == key)
     }
 
     /// Notes that a call's reply is built, and is sent with the next doorbell.
@@ -235,7 +253,8 @@ impl Watch {
         while let Some(mut mark) = self.posted.pop() {
             mark.stamp(Stage::Send, at);
             let (mut left, Some(all)) = (mark.stages, &mut self.stages.times) else { continue };
-            let call = WatchedCall::new(mark.name, mark.came_at, mark.spent, mark.stages);
+            let mut call = WatchedCall::new(mark.name, mark.came_at, mark.spent, mark.stages);
+            call.operation = mark.operation;
             self.procedures.record(&call);
             self.latest.push(call);
             while left != 0 {
@@ -306,6 +325,25 @@ mod tests {
             }
             assert_eq!(watch.live, 0);
         }
+    }
+
+    #[test]
+    fn an_operation_is_looked_for_in_watched_calls_alone() {
+        let (mut watch, mut table) = watch(2);
+        let mut asked = 0;
+        for number in 1..=6 {
+            let key = table.insert(()).unwrap();
+            watch.begin(key, NOW);
+            watch.note_operation(key, || {
+                asked += 1;
+                Some(number)
+            });
+            watch.post(key, NOW);
+            table.remove(key).unwrap();
+            watch.ring(NOW);
+        }
+        let noted: Vec<_> = watch.latest().iter().map(|call| call.operation).collect();
+        assert_eq!((asked, noted), (3, vec![Some(2), Some(4), Some(6)]));
     }
 
     #[test]

@@ -43,11 +43,13 @@ const WATCHED: [WatchedProgram; 2] = [
         program: v3::PROGRAM,
         version: v3::VERSION,
         procedures: v3::Procedure::ALL.len() as u32,
+        operations: 0,
     },
     WatchedProgram {
         program: mount::PROGRAM,
         version: mount::VERSION,
         procedures: mount::Procedure::ALL.len() as u32,
+        operations: 0,
     },
 ];
 
