@@ -29,7 +29,7 @@ use stag_fabrics::FabricGroup;
 use stag_nfs_store::{StartError, ceph::CephBackend, files::SharedFiles, memory};
 use stag_nfs4_state::DelegationPolicy;
 use stag_pools::Budget;
-use stag_protocol::nfs::{mount, v3};
+use stag_protocol::nfs::{mount, v3, v4};
 use stag_verbs::FabricFault;
 use std::{
     fmt, io,
@@ -45,6 +45,11 @@ pub fn procedure_name(program: u32, version: u32, procedure: u32) -> String {
         (v3::PROGRAM, v3::VERSION) => {
             v3::Procedure::ALL.get(procedure as usize).map(|known| format!("{known:?}"))
         }
+        (v3::PROGRAM, v4::VERSION) => match procedure {
+            0 => Some("NULL".to_owned()),
+            v4::COMPOUND => Some("COMPOUND".to_owned()),
+            _ => None,
+        },
         (mount::PROGRAM, mount::VERSION) => {
             mount::Procedure::ALL.get(procedure as usize).map(|known| format!("{known:?}"))
         }

@@ -22,7 +22,7 @@ use stag_nfs_store::{
 };
 use stag_pools::Budget;
 use stag_protocol::{
-    nfs::{mount, v3},
+    nfs::{mount, v3, v4},
     rpcrdma::Versions,
 };
 use stag_verbs::{FabricFault, LinkSettings, OutageReport, PassedListeners, Steering};
@@ -38,11 +38,17 @@ const RING_READS: usize = 48;
 const FIRST_CALL_WITHIN: Duration = Duration::from_secs(30);
 
 /// The programs whose procedures are timed separately.
-const WATCHED: [WatchedProgram; 2] = [
+const WATCHED: [WatchedProgram; 3] = [
     WatchedProgram {
         program: v3::PROGRAM,
         version: v3::VERSION,
         procedures: v3::Procedure::ALL.len() as u32,
+        operations: 0,
+    },
+    WatchedProgram {
+        program: v3::PROGRAM,
+        version: v4::VERSION,
+        procedures: v4::COMPOUND + 1,
         operations: 0,
     },
     WatchedProgram {

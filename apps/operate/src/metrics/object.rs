@@ -4,7 +4,7 @@ use super::{Across, gather::Gathered, of, process};
 use serde_json::{Map, Value, json};
 use stag_engine::{Stage, Stages, stages::ProcedureTimes, stages::TimeBuckets};
 use stag_load::stages::{ServerStages, StageTimes};
-use stag_protocol::nfs::{mount, v3};
+use stag_protocol::nfs::{mount, v3, v4};
 use stag_verbs::Count;
 
 /// The object: facts about the process, each shard, and all together.
@@ -94,9 +94,10 @@ pub fn name(procedure: Option<(u32, u32, u32)>) -> (&'static str, String) {
     let Some((program, version, number)) = procedure else {
         return ("other", "other".to_owned());
     };
-    let word = match program {
-        v3::PROGRAM => "nfs3",
-        mount::PROGRAM => "mount3",
+    let word = match (program, version) {
+        (v3::PROGRAM, v3::VERSION) => "nfs3",
+        (v3::PROGRAM, v4::VERSION) => "nfs4",
+        (mount::PROGRAM, mount::VERSION) => "mount3",
         _ => "other",
     };
     (word, stag_nfs::serve::procedure_name(program, version, number))
@@ -157,6 +158,8 @@ mod tests {
     #[test]
     fn procedures_have_the_names_of_their_specification() {
         let named = |program, number| name(Some((program, 3, number)));
+        assert_eq!(name(Some((v3::PROGRAM, 4, 1))), ("nfs4", "COMPOUND".to_owned()));
+        assert_eq!(name(Some((v3::PROGRAM, 5, 1))), ("other", "1".to_owned()));
         assert_eq!(named(v3::PROGRAM, 17), ("nfs3", "READDIRPLUS".to_owned()));
         assert_eq!(named(mount::PROGRAM, 1), ("mount3", "MNT".to_owned()));
         assert_eq!(named(v3::PROGRAM, 99), ("nfs3", "99".to_owned()));
