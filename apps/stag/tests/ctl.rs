@@ -126,6 +126,28 @@ fn a_server_under_load_is_watched_by_several_controllers_at_once() {
 }
 
 #[test]
+fn version_4_is_timed_by_the_operation_of_its_compounds() {
+    let home = Home::new();
+    let server = home.serve(&["data", "--nfs", "4", "--sample", "1"]);
+    let url = format!("{}/data", server.line("LISTEN"));
+    let _load = Load::of(&home, &url, &["nfs4:mixed"]);
+    let found = |list: &str, name: &str, word: &str| {
+        let hist = ctl(&home, &["hist"]);
+        let rows = hist[list].as_array().unwrap().clone();
+        rows.into_iter().find(|it| it["program"] == "nfs4" && it[name] == word)
+    };
+    wait_for("WRITEs", || found("operations", "operation", "Write").is_some());
+    let read = found("operations", "operation", "Read").unwrap();
+    assert!(found("procedures", "procedure", "COMPOUND").is_some());
+    let stages: Vec<_> = read["stages"].as_array().unwrap().iter().map(|it| &it["stage"]).collect();
+    assert_eq!(stages, ["recv", "parse", "app", "emit", "push", "send", "total"]);
+    for (words, part) in [(&["hist"][..], "nfs4     Write"), (&["trace"], " Read")] {
+        let text = shown(&home, words);
+        assert!(text.contains(part), "{words:?}: {text}");
+    }
+}
+
+#[test]
 fn sessions_are_shown_at_their_connections_on_whatever_core_these_are() {
     let home = Home::new();
     let server = home.serve(&["data", "--cores", "2", "--nfs", "4"]);

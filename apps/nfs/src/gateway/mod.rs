@@ -60,7 +60,7 @@ use crate::{
     report::{GatewayCounters, GatewayReport},
     requester::{BufferLimits, CallSource, ShardPeer},
     v3::CallMemory,
-    v4::{ArrivalEnd, BegunSlot, Nfs4},
+    v4::{ArrivalEnd, BegunSlot, Nfs4, characteristic_operation},
 };
 use begin_call::CallToBegin;
 use dispatch::{CallTarget, ServedVersions, route};
@@ -216,6 +216,9 @@ impl<S: Store> Gateway<S> {
             }
             Ok(CallTarget::Null4) => return self.null4(cx, call),
             Ok(CallTarget::Compound) => {
+                cx.note_operation(call.id, || {
+                    characteristic_operation(call.arguments.clone()).map(u32::from)
+                });
                 return match self.compound_short(cx, source, call) {
                     Some(answer) => answer,
                     None => self.compound(cx, source, call),

@@ -6,6 +6,7 @@ use crate::{
     ConnectionPolicy, Gateway, GatewayReport, MountList, Nfs4Config, Nfs4Link, Nfs4Records,
     owner_names::OwnerNames,
     reply_cache::{self, CacheHandle},
+    v4::OPERATIONS,
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 use stag_engine::{
@@ -49,7 +50,7 @@ const WATCHED: [WatchedProgram; 3] = [
         program: v3::PROGRAM,
         version: v4::VERSION,
         procedures: v4::COMPOUND + 1,
-        operations: 0,
+        operations: OPERATIONS as u32,
     },
     WatchedProgram {
         program: mount::PROGRAM,

@@ -193,7 +193,8 @@ impl Answers {
         let whole = self.stats()?;
         let every = whole.pointer("/total/stages/every").cloned().unwrap_or(Value::Null);
         let procedures = whole.get("procedures").cloned().unwrap_or(Value::Null);
-        Ok(json!({ "every": every, "procedures": procedures }))
+        let operations = whole.get("operations").cloned().unwrap_or(Value::Null);
+        Ok(json!({ "every": every, "procedures": procedures, "operations": operations }))
     }
 
     fn memory(&self) -> Result<Value, String> {
@@ -381,12 +382,14 @@ fn traced(shard: usize, detail: &Detail, call: &WatchedCall) -> Value {
         .filter_map(|stage| Some((stage.name().to_owned(), json!(micros(call.spent(stage)?)))));
     let named = call.name.map(|name| (name.program, name.version, name.procedure));
     let (program, procedure) = object::name(named);
+    let operation = call.operation.map(stag_nfs::v4::operation_name);
     json!({
         "shard": shard,
         "age_ms": millis(detail.now.since(call.came_at)),
         "peer": call.name.map(|name| name.from.to_string()),
         "program": program,
         "procedure": procedure,
+        "operation": operation,
         "xid": call.name.map(|name| format!("{:08x}", name.xid)),
         "total_us": micros(call.total()),
         "stages_us": Value::Object(stages.collect()),

@@ -28,7 +28,9 @@ pub fn object(gathered: &Gathered) -> Value {
     if let Value::Object(members) = &mut total {
         members.insert("stages".to_owned(), stages_object(&stages));
     }
-    let procedures: Vec<_> = gathered.procedures().iter().map(procedure_object).collect();
+    let times = gathered.procedures();
+    let procedures: Vec<_> = times.iter().map(procedure_object).collect();
+    let operations: Vec<_> = times.operations().map(operation_object).collect();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "build": { env!("CARGO_PKG_VERSION"): { gathered.commit: 1 } },
@@ -41,6 +43,7 @@ pub fn object(gathered: &Gathered) -> Value {
         "shards": all,
         "total": total,
         "procedures": procedures,
+        "operations": operations,
     })
 }
 
@@ -70,9 +73,24 @@ fn stages_object(stages: &Stages) -> Value {
     json!({ "every": stages.every(), "calls": stages.calls(), "stages": known })
 }
 
-/// Formats the times of one procedure; the percentiles are the ends of buckets.
+/// Formats the times of one procedure.
 fn procedure_object(times: &ProcedureTimes) -> Value {
     let (program, procedure) = name(times.name);
+    json!({ "program": program, "procedure": procedure, "stages": times_object(times) })
+}
+
+/// Formats the times of one operation.
+fn operation_object(times: &ProcedureTimes) -> Value {
+    let (program, _) = name(times.name);
+    json!({
+        "program": program,
+        "operation": operation(times.name),
+        "stages": times_object(times),
+    })
+}
+
+/// Formats times by stage; the percentiles are the ends of buckets.
+fn times_object(times: &ProcedureTimes) -> Vec<Value> {
     let of = |name: &str, times: &TimeBuckets| {
         let micros = |hundredths| times.percentile(hundredths).map(|nanos| nanos as f64 / 1e3);
         json!({
@@ -85,8 +103,13 @@ fn procedure_object(times: &ProcedureTimes) -> Value {
     let stages = Stage::ALL.into_iter().zip(&times.stages);
     let stages = stages.filter(|(_, times)| !times.is_empty());
     let stages = stages.map(|(stage, times)| of(stage.name(), times));
-    let all: Vec<_> = stages.chain([of("total", &times.total)]).collect();
-    json!({ "program": program, "procedure": procedure, "stages": all })
+    stages.chain([of("total", &times.total)]).collect()
+}
+
+/// The word for an operation of version 4, the only program that has any.
+pub fn operation(operation: Option<(u32, u32, u32)>) -> String {
+    let number = operation.map_or(0, |(_, _, number)| number);
+    stag_nfs::v4::operation_name(number)
 }
 
 /// The words for a procedure: those of the specification, where the server has its program.

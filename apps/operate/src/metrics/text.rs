@@ -4,7 +4,7 @@ use super::{Across, Kind, Metric, all, gather::Gathered, object, of, path};
 use serde_json::Value;
 use stag_engine::{
     Stage,
-    stages::{Procedures, TimeBuckets},
+    stages::{ProcedureTimes, Procedures, TimeBuckets},
 };
 use std::fmt::Write;
 
@@ -60,19 +60,29 @@ fn of_all(text: &mut String, metric: &Metric, value: &Value, shard: Option<&str>
 }
 
 fn histograms(text: &mut String, metric: &Metric, procedures: &Procedures) {
-    let by_stage = metric.at.0.ends_with(".stages");
+    if metric.at.0.starts_with("operations") {
+        for times in procedures.operations() {
+            let operation = object::operation(times.name);
+            histograms_of(text, metric, &[("operation", &operation)], times);
+        }
+        return;
+    }
     for times in procedures.iter() {
         let (program, procedure) = object::name(times.name);
         let labels = [("program", program), ("procedure", procedure.as_str())];
-        if !by_stage {
-            histogram(text, metric.name, &labels, &times.total, 1);
-            continue;
-        }
-        for (stage, times) in Stage::ALL.into_iter().zip(&times.stages) {
-            if !times.is_empty() {
-                let labels: Vec<_> = labels.into_iter().chain([("stage", stage.name())]).collect();
-                histogram(text, metric.name, &labels, times, 2);
-            }
+        histograms_of(text, metric, &labels, times);
+    }
+}
+
+/// The histograms of one procedure or operation.
+fn histograms_of(text: &mut String, metric: &Metric, labels: &[Label<'_>], times: &ProcedureTimes) {
+    if !metric.at.0.ends_with(".stages") {
+        return histogram(text, metric.name, labels, &times.total, 1);
+    }
+    for (stage, times) in Stage::ALL.into_iter().zip(&times.stages) {
+        if !times.is_empty() {
+            let labels: Vec<_> = labels.iter().copied().chain([("stage", stage.name())]).collect();
+            histogram(text, metric.name, &labels, times, 2);
         }
     }
 }

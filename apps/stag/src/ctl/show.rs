@@ -154,13 +154,19 @@ fn clients(value: &Value) -> String {
     }
 }
 
+/// The operation of a call, or else its procedure.
+pub fn procedure_of(timed: &Value) -> String {
+    let operation = timed.get("operation").and_then(Value::as_str);
+    operation.map_or_else(|| word(timed, "/procedure"), str::to_owned)
+}
+
 fn hist(value: &Value) -> String {
     let mut rows = Vec::new();
-    for procedure in list(value, "/procedures") {
-        for stage in list(procedure, "/stages") {
+    for timed in list(value, "/procedures").chain(list(value, "/operations")) {
+        for stage in list(timed, "/stages") {
             rows.push(vec![
-                word(procedure, "/program"),
-                word(procedure, "/procedure"),
+                word(timed, "/program"),
+                procedure_of(timed),
                 word(stage, "/stage"),
                 word(stage, "/samples"),
                 micros(stage.get("p50_us")),
@@ -195,7 +201,7 @@ fn trace(value: &Value) -> String {
         let peer = word(call, "/peer");
         let host = peer.rsplit_once(':').map_or(peer.as_str(), |(host, _)| host);
         let total = call.get("total_us").and_then(Value::as_f64).unwrap_or(0.0);
-        let own = [cut(host, 15), cut(&word(call, "/procedure"), 11)];
+        let own = [cut(host, 15), cut(&procedure_of(call), 11)];
         let all = own.into_iter().chain(stage_names.iter().map(spent));
         all.chain([narrow(total)]).collect::<Vec<_>>()
     };
@@ -339,6 +345,26 @@ mod tests {
         let text = text(&Request::Trace { last: 1 }, &json!({ "calls": [call] }));
         assert!(widest(&text) <= WIDTH && text.contains("12346"), "{text}");
         assert!(!text.contains('…') && text.contains("\n255.255.255.255 READDIRPLUS "), "{text}");
+    }
+
+    #[test]
+    fn compounds_are_shown_by_their_operation() {
+        let total = json!([{"stage": "total", "samples": 7, "p50_us": 8.0, "p99_us": 16.0}]);
+        let hist = json!({
+            "every": 64,
+            "procedures": [{"program": "nfs4", "procedure": "COMPOUND", "stages": total}],
+            "operations": [{"program": "nfs4", "operation": "OpenDowngrade", "stages": total}],
+        });
+        let text = super::text(&Request::Hist, &hist);
+        let rows: Vec<Vec<_>> = text.lines().map(|it| it.split_whitespace().collect()).collect();
+        let times = |name| vec!["nfs4", name, "total", "7", "8.0", "us", "16.0", "us"];
+        assert_eq!(rows[2..], [times("COMPOUND"), times("OpenDowngrade")], "{text}");
+        let call = json!({
+            "peer": "10.0.0.1:700", "procedure": "COMPOUND", "operation": "OpenDowngrade",
+            "stages_us": {"app": 1.5}, "total_us": 1.5,
+        });
+        let text = super::text(&Request::Trace { last: 1 }, &json!({ "calls": [call] }));
+        assert!(text.contains("\n10.0.0.1") && text.contains(" OpenDowngr… "), "{text}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::{
     caller::Controller,
     cells::{list, micros, octets, uptime, word},
-    show::{CLIENT_HEADS, client_row},
+    show::{CLIENT_HEADS, client_row, procedure_of},
 };
 use crate::{
     Error,
@@ -207,8 +207,8 @@ fn row(
     calls: f64,
     errors: String,
 ) -> (f64, Vec<String>) {
-    let times = list(rates.now, "/procedures")
-        .find(|it| word(it, "/program") == program && word(it, "/procedure") == name);
+    let mut timed = list(rates.now, "/procedures").chain(list(rates.now, "/operations"));
+    let times = timed.find(|it| word(it, "/program") == program && procedure_of(it) == name);
     let total =
         times.and_then(|times| list(times, "/stages").find(|it| word(it, "/stage") == "total"));
     let of = |percentile: &str| micros(total.and_then(|total| total.get(percentile)));
@@ -332,6 +332,16 @@ mod tests {
                 "operations": {"Sequence": 499_000 * factor, "Read": 400_000 * factor, "Open": 7},
                 "errors": {"NFS4ERR_NOENT": 30 * factor, "NFS4ERR_DELAY": 10 * factor},
             });
+            let times = |p50: f64, p99: f64| {
+                json!([
+                    {"stage": "total", "samples": 9, "p50_us": p50, "p99_us": p99},
+                ])
+            };
+            stats["procedures"] = json!([
+                {"program": "nfs4", "procedure": "COMPOUND", "stages": times(7.168, 16.384)},
+            ]);
+            stats["operations"] =
+                json!([{"program": "nfs4", "operation": "Read", "stages": times(8.192, 28.672)}]);
             stats
         };
         let rates = TopRates { before: &of(1), now: &of(2), seconds: 2.0 };
@@ -339,9 +349,9 @@ mod tests {
         let rows: Vec<Vec<_>> = text.lines().map(|it| it.split_whitespace().collect()).collect();
         let place = rows.iter().position(|row| row.first() == Some(&"program")).unwrap();
         let expected = [
-            ["nfs4", "COMPOUND", "250000", "20", "-", "-"],
-            ["nfs4", "Sequence", "249500", "-", "-", "-"],
-            ["nfs4", "Read", "200000", "-", "-", "-"],
+            &["nfs4", "COMPOUND", "250000", "20", "7.2", "us", "16.4", "us"][..],
+            &["nfs4", "Sequence", "249500", "-", "-", "-"],
+            &["nfs4", "Read", "200000", "-", "8.2", "us", "28.7", "us"],
         ];
         assert_eq!(rows[place + 1..place + 4], expected, "{text}");
         let rows = version4(&TopRates { before: &of(0), now: &of(0), seconds: 1.0 });

@@ -62,7 +62,7 @@ pub struct Nfs4Report {
 }
 
 /// Numbers of operations are below this.
-const OPERATIONS: usize = {
+pub const OPERATIONS: usize = {
     let (mut above, mut rest) = (0, Operation::ALL);
     while let [first, others @ ..] = rest {
         let number = *first as usize;
@@ -130,10 +130,7 @@ impl Tally {
     /// A copy with names.
     pub(in crate::v4) fn report(&self) -> Nfs4Report {
         let operations = self.operations.iter().enumerate().filter(|(_, count)| **count > 0);
-        let name = |number: usize| {
-            let operation = u32::try_from(number).ok().and_then(Operation::new);
-            operation.map_or("ILLEGAL".to_owned(), |operation| format!("{operation:?}"))
-        };
+        let name = |number: usize| operation_name(u32::try_from(number).unwrap_or(0));
         let statuses = self.statuses.iter().enumerate().filter(|(_, count)| **count > 0);
         Nfs4Report {
             operations: operations.map(|(number, count)| (name(number), *count)).collect(),
@@ -148,6 +145,11 @@ impl Tally {
             ..Nfs4Report::default()
         }
     }
+}
+
+/// The name of an operation; "ILLEGAL" for a number without one.
+pub fn operation_name(number: u32) -> String {
+    Operation::new(number).map_or_else(|| "ILLEGAL".to_owned(), |known| format!("{known:?}"))
 }
 
 const fn place_of(status: Status4) -> usize {

@@ -6,9 +6,11 @@
 //! |---|---|
 //! | [`sequence`] | SEQUENCE: a new request, a retry, or one begun by another shard |
 //! | [`suspended`] | the table of suspended compounds |
+//! | [`characteristic`] | the operation by which a compound is timed |
 //! | [`resumption`] | resumes them; a retry takes the place of the former caller |
 //! | [`short_compounds`] | the most frequent compounds, answered without the interpreter |
 
+pub(in crate::v4) mod characteristic;
 pub(in crate::v4) mod resumption;
 mod sequence;
 pub(in crate::v4) mod short_compounds;

@@ -71,6 +71,18 @@ pub const TIMES: &[Metric] = &[
         "procedures[].stages",
         "Time of watched calls in each stage of their way, by procedure and stage.",
     ),
+    Metric::histogram(
+        "stag_nfs4_operation_seconds",
+        "operations[].total",
+        "Time of watched compounds of NFS version 4 in the server, by the operation that they are \
+         sent for.",
+    ),
+    Metric::histogram(
+        "stag_nfs4_operation_stage_seconds",
+        "operations[].stages",
+        "Time of watched compounds of NFS version 4 in each stage of their way, by operation and \
+         stage.",
+    ),
     Metric::counter(
         "stag_watched_calls_total",
         "stages.calls",

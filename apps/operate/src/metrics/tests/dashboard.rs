@@ -25,7 +25,10 @@ fn known() -> BTreeMap<String, BTreeSet<&'static str>> {
             known.insert(metric.name.to_owned(), labels);
             continue;
         }
-        labels.extend(["program", "procedure"]);
+        match metric.at.0.starts_with("operations") {
+            true => labels.extend(["operation"]),
+            false => labels.extend(["program", "procedure"]),
+        }
         labels.extend(metric.at.0.ends_with(".stages").then_some("stage"));
         for end in ["_sum", "_count"] {
             known.insert(format!("{}{end}", metric.name), labels.clone());

@@ -35,10 +35,12 @@ the value is the largest of all shards', not their sum. *by shard*: each shard h
 label `shard`.
 
 Only watched calls have their time taken: 1 in 64, or as `--sample` says. Buckets end at powers of
-two of nanoseconds. The stages: *recv* from the start of the loop's turn that found the message;
-*parse* validates its headers; *pull* has its Read chunks pulled; *app* answers it, waiting for a
-disk included; *emit* builds the reply's headers; *push* posts RDMA Writes; *send* ends with the
-doorbell, or over TCP at the socket.
+two of nanoseconds. A compound of NFS version 4 is timed as procedure COMPOUND, and again by the
+operation that it is sent for: its first one that does more than check a session, name objects and
+look at their attributes. The stages: *recv* from the start of the loop's turn that found the
+message; *parse* validates its headers; *pull* has its Read chunks pulled; *app* answers it, waiting
+for a disk included; *emit* builds the reply's headers; *push* posts RDMA Writes; *send* ends with
+the doorbell, or over TCP at the socket.
 ";
 
 fn page() -> String {
