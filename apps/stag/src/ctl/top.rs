@@ -172,21 +172,26 @@ fn procedure(rates: &TopRates<'_>, program: &str, name: &str) -> (f64, Vec<Strin
 }
 
 /// The rows of NFS version 4, of a server that has served it: its compounds, and their operations.
-/// Failures are counted by status, not by operation; each ends its compound.
+/// A failure of an operation ends its compound.
 fn version4(rates: &TopRates<'_>) -> Vec<(f64, Vec<String>)> {
     const AT: &str = "/total/app/nfs4";
     let compounds = format!("{AT}/compounds");
     if rates.now.pointer(&compounds).and_then(Value::as_u64).unwrap_or(0) == 0 {
         return Vec::new();
     }
-    let failed = format!("{:.0}", errors(rates, &format!("{AT}/errors")));
-    let whole = row(rates, "nfs4", "COMPOUND", rates.of(&compounds), failed);
     let operations = format!("{AT}/operations");
     let known = rates.now.pointer(&operations).and_then(Value::as_object).into_iter().flatten();
-    let operations = known.map(|(name, _)| {
-        let calls = rates.of(&format!("{operations}/{name}"));
-        row(rates, "nfs4", name, calls, "-".to_owned())
-    });
+    let mut all_failed = 0.0;
+    let operations: Vec<_> = known
+        .map(|(name, _)| {
+            let calls = rates.of(&format!("{operations}/{name}"));
+            let failed = errors(rates, &format!("{AT}/errors/{name}"));
+            all_failed += failed;
+            row(rates, "nfs4", name, calls, format!("{failed:.0}"))
+        })
+        .collect();
+    let all_failed = format!("{all_failed:.0}");
+    let whole = row(rates, "nfs4", "COMPOUND", rates.of(&compounds), all_failed);
     // The compounds come first even when there are no calls.
     [whole].into_iter().chain(operations).collect()
 }
@@ -330,7 +335,10 @@ mod tests {
             stats["total"]["app"]["nfs4"] = json!({
                 "compounds": 500_000 * factor,
                 "operations": {"Sequence": 499_000 * factor, "Read": 400_000 * factor, "Open": 7},
-                "errors": {"NFS4ERR_NOENT": 30 * factor, "NFS4ERR_DELAY": 10 * factor},
+                "errors": {
+                    "Read": {"NFS4ERR_STALE": 20 * factor, "NFS4ERR_DELAY": 10 * factor},
+                    "Open": {"NFS4ERR_NOENT": 10 * factor},
+                },
             });
             let times = |p50: f64, p99: f64| {
                 json!([
@@ -350,8 +358,8 @@ mod tests {
         let place = rows.iter().position(|row| row.first() == Some(&"program")).unwrap();
         let expected = [
             &["nfs4", "COMPOUND", "250000", "20", "7.2", "us", "16.4", "us"][..],
-            &["nfs4", "Sequence", "249500", "-", "-", "-"],
-            &["nfs4", "Read", "200000", "-", "8.2", "us", "28.7", "us"],
+            &["nfs4", "Sequence", "249500", "0", "-", "-"],
+            &["nfs4", "Read", "200000", "15", "8.2", "us", "28.7", "us"],
         ];
         assert_eq!(rows[place + 1..place + 4], expected, "{text}");
         let rows = version4(&TopRates { before: &of(0), now: &of(0), seconds: 1.0 });

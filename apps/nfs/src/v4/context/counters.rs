@@ -10,8 +10,8 @@ use stag_protocol::nfs::v4::{Operation, Status4};
 pub struct Nfs4Report {
     /// Operations executed, failures included, by name.
     pub operations: BTreeMap<String, u64>,
-    /// Operations that failed, by status.
-    pub errors: BTreeMap<String, u64>,
+    /// Operations that failed, by name and status.
+    pub errors: BTreeMap<String, BTreeMap<String, u64>>,
     /// Compounds.
     pub compounds: u64,
     /// Replies that came from a slot.
@@ -79,7 +79,8 @@ const STATUSES: usize = PLAIN + 100;
 #[derive(Debug)]
 pub(in crate::v4) struct Tally {
     operations: [u64; OPERATIONS],
-    statuses: [u64; STATUSES],
+    /// Failures of each operation by status.
+    failures: Box<[[u64; STATUSES]]>,
     pub(in crate::v4) compounds: u64,
     pub(in crate::v4) replayed: u64,
     pub(in crate::v4) suspensions: u64,
@@ -91,10 +92,9 @@ pub(in crate::v4) struct Tally {
 
 impl Default for Tally {
     fn default() -> Self {
-        let (operations, statuses) = ([0; OPERATIONS], [0; STATUSES]);
         Self {
-            operations,
-            statuses,
+            operations: [0; OPERATIONS],
+            failures: vec![[0; STATUSES]; OPERATIONS].into_boxed_slice(),
             compounds: 0,
             replayed: 0,
             suspensions: 0,
@@ -114,7 +114,8 @@ impl Tally {
             *count += 1;
         }
         if status != Status4::Ok
-            && let Some(count) = self.statuses.get_mut(place_of(status))
+            && let Some(statuses) = self.failures.get_mut(place)
+            && let Some(count) = statuses.get_mut(place_of(status))
         {
             *count += 1;
         }
@@ -129,12 +130,12 @@ impl Tally {
 
     /// A copy with names.
     pub(in crate::v4) fn report(&self) -> Nfs4Report {
-        let operations = self.operations.iter().enumerate().filter(|(_, count)| **count > 0);
         let name = |number: usize| operation_name(u32::try_from(number).unwrap_or(0));
-        let statuses = self.statuses.iter().enumerate().filter(|(_, count)| **count > 0);
+        let errors = self.failures.iter().map(|statuses| named(statuses, status_name));
+        let errors = errors.enumerate().filter(|(_, statuses)| !statuses.is_empty());
         Nfs4Report {
-            operations: operations.map(|(number, count)| (name(number), *count)).collect(),
-            errors: statuses.map(|(place, count)| (status_name(place), *count)).collect(),
+            operations: named(&self.operations, name),
+            errors: errors.map(|(number, statuses)| (name(number), statuses)).collect(),
             compounds: self.compounds,
             replayed: self.replayed,
             suspensions: self.suspensions,
@@ -145,6 +146,12 @@ impl Tally {
             ..Nfs4Report::default()
         }
     }
+}
+
+/// The counts that are not zero, by the name of their place.
+fn named(counts: &[u64], name: impl Fn(usize) -> String) -> BTreeMap<String, u64> {
+    let counted = counts.iter().enumerate().filter(|(_, count)| **count > 0);
+    counted.map(|(place, count)| (name(place), *count)).collect()
 }
 
 /// The name of an operation; "ILLEGAL" for a number without one.
@@ -174,15 +181,19 @@ mod tests {
     fn what_was_called_and_how_it_ended_is_told_by_name() {
         let mut tally = Tally::default();
         tally.count(Some(Operation::GetAttr), Status4::Ok);
-        tally.count(Some(Operation::Lookup), Status4::NoEnt);
+        for operation in [Operation::Lookup, Operation::Access, Operation::Lookup] {
+            tally.count(Some(operation), Status4::NoEnt);
+        }
         tally.count(Some(Operation::RemoveXattr), Status4::Xattr2Big);
         tally.count(None, Status4::OpIllegal);
         let report = tally.report();
         assert_eq!(report.operations["GetAttr"], 1);
         assert_eq!(report.operations["ILLEGAL"], 1);
         assert_eq!(report.operations["RemoveXattr"], 1);
-        assert_eq!(report.errors["NFS4ERR_NOENT"], 1);
-        assert_eq!(report.errors["NFS4ERR_XATTR2BIG"], 1);
-        assert_eq!(report.errors.len(), 3);
+        assert_eq!(report.errors["Lookup"]["NFS4ERR_NOENT"], 2);
+        assert_eq!(report.errors["Access"]["NFS4ERR_NOENT"], 1);
+        assert_eq!(report.errors["RemoveXattr"]["NFS4ERR_XATTR2BIG"], 1);
+        assert_eq!(report.errors["ILLEGAL"].len(), 1);
+        assert_eq!(report.errors.len(), 4, "operations that succeed have no entry");
     }
 }

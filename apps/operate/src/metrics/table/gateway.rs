@@ -21,8 +21,8 @@ pub const GATEWAY: &[Metric] = &[
     ),
     Metric::counter(
         "stag_nfs4_errors_total",
-        "app.nfs4.errors.{status}",
-        "Operations of NFS version 4 that failed, by their status.",
+        "app.nfs4.errors.{operation}.{status}",
+        "Operations of NFS version 4 that failed, by operation and status.",
     ),
     Metric::counter(
         "stag_nfs4_compounds_total",
