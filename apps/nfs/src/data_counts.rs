@@ -1,8 +1,8 @@
-//! Bytes and operations of READ and WRITE, counted by both versions.
+//! Bytes and operations of READ and WRITE, counted for each version.
 
 use serde::Serialize;
 
-/// Amount of data moved.
+/// Amount of data moved by version 3.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DataCounts {
     /// Bytes that READ returned.
@@ -27,5 +27,20 @@ pub struct DataCounts {
     pub reads_direct: u64,
     /// READs truncated for lack of a buffer for all requested bytes, and READs refused
     /// (NFS3ERR_JUKEBOX).
+    pub short_of_memory: u64,
+}
+
+/// Amount of data moved by version 4.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Nfs4DataCounts {
+    /// Bytes that READ returned.
+    pub octets_read: u64,
+    /// Bytes that WRITE took.
+    pub octets_written: u64,
+    /// WRITEs answered with UNSTABLE4.
+    pub unstable_writes: u64,
+    /// COMMITs that succeeded.
+    pub commits: u64,
+    /// READs truncated for lack of a buffer for all requested bytes.
     pub short_of_memory: u64,
 }

@@ -30,7 +30,7 @@ pub struct GatewayReport {
     pub mount3: BTreeMap<String, ProcedureCounts>,
     /// Calls that reached no procedure.
     pub refused: RefusedCalls,
-    /// Bytes of files, their source, and their stability.
+    /// Bytes of files by version 3, their source, and their stability.
     pub data: DataCounts,
     /// Failed syncs, of all shards together: each changed the write verifier.
     pub failed_syncs: u64,

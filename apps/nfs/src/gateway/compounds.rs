@@ -188,7 +188,7 @@ impl<S: Store> Gateway<S> {
     ) -> Result<Answer, NoMessage> {
         let Some(nfs4) = &mut self.nfs4 else { return Err(NoMessage::Dropped) };
         let (requester, facts) = (Requester::of(call.source), call.facts);
-        let step = nfs4.compound(cx, &mut self.store, &mut self.counters.data, call);
+        let step = nfs4.compound(cx, &mut self.store, call);
         nfs4.tell_conflicts();
         match step {
             Ok(CompoundOutcome::Done(answer)) => Ok(answer),
@@ -260,8 +260,7 @@ impl<S: Store> Gateway<S> {
         let has_room = self.arrival.as_ref().zip(nfs4.size_of(id));
         let has_room = has_room.is_some_and(|(arrival, (len, from))| arrival.has_room(len, from));
         let resumption = Resumption { id, told, means, has_room };
-        let (store, data) = (&mut self.store, &mut self.counters.data);
-        let Resumed { requester, outcome, call } = nfs4.resume(cx, store, data, resumption);
+        let Resumed { requester, outcome, call } = nfs4.resume(cx, &mut self.store, resumption);
         nfs4.tell_conflicts();
         match (outcome, call) {
             (CompoundOutcome::NeedsHome(Some(begun)), Some(call)) => {

@@ -204,7 +204,6 @@ impl<S: Store> Gateway<S> {
         outcome: &ShortOutcome,
         octets: Extents,
     ) -> Option<Result<Answer, NoMessage>> {
-        outcome.count(&mut self.counters.data);
         let nfs4 = self.nfs4.as_mut()?;
         let written = reply.write(|writer| nfs4.answer_short(short, sequence, outcome, writer));
         debug_assert_eq!(written, Ok(()), "a message has room for the results");

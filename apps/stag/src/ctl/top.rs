@@ -131,6 +131,10 @@ fn head(rates: &TopRates<'_>) -> Vec<String> {
         "serving"
     };
     let per_second = |pointer: &str| octets(&json!(rates.of(pointer)));
+    let of_files = |way: &str| {
+        let of = |data: &str| rates.of(&format!("/total/app/{data}/{way}"));
+        octets(&json!(of("data") + of("nfs4/data")))
+    };
     let sum = |pointers: &[&str]| pointers.iter().map(|pointer| rates.of(pointer)).sum::<f64>();
     let rdma =
         ["short", "chunked", "long"].map(|form| format!("/total/engine/responder/calls/{form}"));
@@ -155,8 +159,8 @@ fn head(rates: &TopRates<'_>) -> Vec<String> {
         ),
         format!(
             "octets/s  READ {}   WRITE {}   pulled {}   pushed {}",
-            per_second("/total/app/data/octets_read"),
-            per_second("/total/app/data/octets_written"),
+            of_files("octets_read"),
+            of_files("octets_written"),
             per_second("/total/engine/responder/pulled"),
             per_second("/total/engine/responder/pushed"),
         ),
@@ -334,6 +338,7 @@ mod tests {
             let mut stats = stats(factor);
             stats["total"]["app"]["nfs4"] = json!({
                 "compounds": 500_000 * factor,
+                "data": {"octets_read": 1_342_177_280 * factor, "octets_written": 0},
                 "operations": {"Sequence": 499_000 * factor, "Read": 400_000 * factor, "Open": 7},
                 "errors": {
                     "Read": {"NFS4ERR_STALE": 20 * factor, "NFS4ERR_DELAY": 10 * factor},
@@ -362,6 +367,7 @@ mod tests {
             &["nfs4", "Read", "200000", "15", "8.2", "us", "28.7", "us"],
         ];
         assert_eq!(rows[place + 1..place + 4], expected, "{text}");
+        assert!(text.contains("READ 960 MiB   WRITE 40 MiB "), "of both versions: {text}");
         let rows = version4(&TopRates { before: &of(0), now: &of(0), seconds: 1.0 });
         assert!(rows.is_empty(), "nobody called");
     }

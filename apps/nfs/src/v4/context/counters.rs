@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use stag_protocol::nfs::v4::{Operation, Status4};
 
+use crate::data_counts::Nfs4DataCounts;
+
 /// Counters of version 4, and the use of its tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Nfs4Report {
@@ -12,6 +14,8 @@ pub struct Nfs4Report {
     pub operations: BTreeMap<String, u64>,
     /// Operations that failed, by name and status.
     pub errors: BTreeMap<String, BTreeMap<String, u64>>,
+    /// Bytes of files, and their stability.
+    pub data: Nfs4DataCounts,
     /// Compounds.
     pub compounds: u64,
     /// Replies that came from a slot.
@@ -81,6 +85,7 @@ pub(in crate::v4) struct Tally {
     operations: [u64; OPERATIONS],
     /// Failures of each operation by status.
     failures: Box<[[u64; STATUSES]]>,
+    pub(in crate::v4) data: Nfs4DataCounts,
     pub(in crate::v4) compounds: u64,
     pub(in crate::v4) replayed: u64,
     pub(in crate::v4) suspensions: u64,
@@ -95,6 +100,7 @@ impl Default for Tally {
         Self {
             operations: [0; OPERATIONS],
             failures: vec![[0; STATUSES]; OPERATIONS].into_boxed_slice(),
+            data: Nfs4DataCounts::default(),
             compounds: 0,
             replayed: 0,
             suspensions: 0,
@@ -136,6 +142,7 @@ impl Tally {
         Nfs4Report {
             operations: named(&self.operations, name),
             errors: errors.map(|(number, statuses)| (name(number), statuses)).collect(),
+            data: self.data,
             compounds: self.compounds,
             replayed: self.replayed,
             suspensions: self.suspensions,

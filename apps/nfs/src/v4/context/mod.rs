@@ -32,7 +32,6 @@ pub(in crate::v4) mod store_calls;
 pub(in crate::v4) mod waiting;
 
 use crate::{
-    data_counts::DataCounts,
     reply::ReplyWriter,
     requester::{BufferLimits, CallSource, Requester, ShardPeer},
     v4::context::shard_context::{Placement, ShardFacts},
@@ -153,7 +152,6 @@ pub(super) struct CompoundContext<'t, 'k, S> {
     pub(super) nfs4: &'t mut Nfs4,
     pub(super) store: &'t mut S,
     pub(super) cx: &'t mut Cx<'k>,
-    pub(super) data: &'t mut DataCounts,
     /// All arguments of the compound.
     pub(super) arguments: Reader<'t>,
     /// The arguments that came in Read chunks.

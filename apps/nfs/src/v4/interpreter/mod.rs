@@ -17,7 +17,6 @@ pub(in crate::v4) mod short_compounds;
 pub(in crate::v4) mod suspended;
 
 use crate::{
-    data_counts::DataCounts,
     reply::ReplyWriter,
     requester::{CallSource, OWN, Requester},
     v4::context::{CompoundState, Progress},
@@ -146,7 +145,6 @@ impl Nfs4 {
         &mut self,
         cx: &mut Cx<'_>,
         store: &mut S,
-        data: &mut DataCounts,
         call: CompoundCall<'_>,
     ) -> Result<CompoundOutcome, NoReply> {
         let CompoundCall { source, facts, arguments, pulled, caller, means, shard_context } = call;
@@ -178,7 +176,6 @@ impl Nfs4 {
             nfs4: self,
             store,
             cx,
-            data,
             arguments,
             pulled,
             means,

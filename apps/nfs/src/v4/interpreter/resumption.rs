@@ -12,7 +12,6 @@ use super::{
     suspended::{CompoundId, SuspendedCompound},
 };
 use crate::{
-    data_counts::DataCounts,
     requester::{CallSource, Requester},
     v4::{
         Nfs4,
@@ -89,7 +88,6 @@ impl Nfs4 {
         &mut self,
         cx: &mut Cx<'_>,
         store: &mut S,
-        data: &mut DataCounts,
         Resumption { id, told, means, has_room }: Resumption,
     ) -> Resumed {
         let Some(SuspendedCompound { state: mut compound, awaits_record, at_home, .. }) =
@@ -115,7 +113,6 @@ impl Nfs4 {
             nfs4: self,
             store,
             cx,
-            data,
             arguments: arguments.clone(),
             pulled: Pulled::default(),
             means,

@@ -24,8 +24,8 @@ pub(super) fn read<S: Store>(
         Err(stop) => return Err(wrong_type(context, &file, stop)),
     };
     let count = u32::try_from(done.data.len()).map_err(|_| Status4::ServerFault)?;
-    context.data.octets_read += u64::from(count);
-    context.data.short_of_memory += u64::from(done.is_cut);
+    context.nfs4.tally.data.octets_read += u64::from(count);
+    context.nfs4.tally.data.short_of_memory += u64::from(done.is_cut);
     let ok = Read4Ok { eof: done.eof, data: Bulk::Apart(count) };
     context.put(&Answer::Read(Ok(ok)))?;
     context.put_item(done.data)

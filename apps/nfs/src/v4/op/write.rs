@@ -25,8 +25,8 @@ pub(super) fn write<S: Store>(
         Ok(done) => done,
         Err(stop) => return Err(wrong_type(context, &file, stop)),
     };
-    context.data.octets_written += u64::from(done.count);
-    context.data.unstable_writes += u64::from(done.committed == StableHow::Unstable);
+    context.nfs4.tally.data.octets_written += u64::from(done.count);
+    context.nfs4.tally.data.unstable_writes += u64::from(done.committed == StableHow::Unstable);
     let (count, committed, verifier) = (done.count, done.committed, done.verifier);
     context.put(&Answer::Write(Ok(Write4Ok { count, committed, verifier })))
 }
@@ -46,6 +46,6 @@ pub(super) fn commit<S: Store>(
         Ok(done) => done,
         Err(stop) => return Err(wrong_type(context, &file, stop)),
     };
-    context.data.commits += 1;
+    context.nfs4.tally.data.commits += 1;
     context.put(&Answer::Commit(Ok(done.verifier)))
 }

@@ -34,6 +34,33 @@ pub const GATEWAY: &[Metric] = &[
         "app.nfs4.replayed",
         "Replies of NFS version 4 that came from a slot of a session.",
     ),
+    Metric::counter(
+        "stag_nfs4_read_bytes_total",
+        "app.nfs4.data.octets_read",
+        "Octets of files that READ of NFS version 4 returned.",
+    )
+    .in_unit(Unit::Bytes),
+    Metric::counter(
+        "stag_nfs4_written_bytes_total",
+        "app.nfs4.data.octets_written",
+        "Octets of files that WRITE of NFS version 4 took.",
+    )
+    .in_unit(Unit::Bytes),
+    Metric::counter(
+        "stag_nfs4_unstable_writes_total",
+        "app.nfs4.data.unstable_writes",
+        "WRITEs of NFS version 4 answered with UNSTABLE4.",
+    ),
+    Metric::counter(
+        "stag_nfs4_commits_total",
+        "app.nfs4.data.commits",
+        "COMMITs of NFS version 4 that succeeded.",
+    ),
+    Metric::counter(
+        "stag_nfs4_reads_short_of_memory_total",
+        "app.nfs4.data.short_of_memory",
+        "READs of NFS version 4 cut short for want of a buffer.",
+    ),
     Metric::gauge("stag_nfs4_clients", "app.nfs4.clients", "Client records of NFS version 4."),
     Metric::gauge("stag_nfs4_sessions", "app.nfs4.sessions", "Sessions of NFS version 4."),
     Metric::gauge("stag_nfs4_slots", "app.nfs4.slots", "Slots of all sessions."),

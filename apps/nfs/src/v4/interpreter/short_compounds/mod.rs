@@ -352,6 +352,7 @@ impl Nfs4 {
             ShortResults::Failed(_) => 3,
             _ => short.head.operations,
         };
+        outcome.count(&mut self.tally.data);
         self.answer_head(sequence, status, results, writer)?;
         let ok = Status4::Ok as u32;
         if let Some(operation) = short.action.operation() {

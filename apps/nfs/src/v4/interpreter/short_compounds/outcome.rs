@@ -2,7 +2,7 @@
 
 use super::{Asked, ShortAction, ShortCompound};
 use crate::{
-    data_counts::DataCounts,
+    data_counts::Nfs4DataCounts,
     v4::{
         context::status,
         op::{lookup, read},
@@ -66,7 +66,7 @@ impl ShortOutcome {
     }
 
     /// Counts the data that were read or written.
-    pub(crate) fn count(&self, data: &mut DataCounts) {
+    pub(super) fn count(&self, data: &mut Nfs4DataCounts) {
         match &self.results {
             ShortResults::Read { count, is_cut, .. } => {
                 data.octets_read += u64::from(*count);
