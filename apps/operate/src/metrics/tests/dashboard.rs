@@ -15,7 +15,7 @@ fn dashboard() -> Value {
 }
 
 /// The metrics that a server shows, each with its labels and the labels that Prometheus adds.
-fn known() -> BTreeMap<String, BTreeSet<&'static str>> {
+pub fn known() -> BTreeMap<String, BTreeSet<&'static str>> {
     let mut known = BTreeMap::new();
     for metric in all() {
         let mut labels: BTreeSet<_> = ["job", "instance"].into();
@@ -40,7 +40,7 @@ fn known() -> BTreeMap<String, BTreeSet<&'static str>> {
 }
 
 /// The words of a query that are names.
-fn names(query: &str) -> impl Iterator<Item = &str> {
+pub fn names(query: &str) -> impl Iterator<Item = &str> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '$';
     let outside_of_quotes = query.split('"').step_by(2);
     outside_of_quotes.flat_map(move |part| part.split(move |c: char| !is_part(c)))

@@ -1,5 +1,6 @@
-//! Tests of the table as a whole: names, the page, the dashboard.
+//! Tests of the table as a whole: names, the page, the dashboard, the alerts.
 
+mod alerts;
 mod dashboard;
 mod page;
 pub mod validate;

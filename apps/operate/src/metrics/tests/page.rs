@@ -27,7 +27,7 @@ Each core counts for itself, in plain numbers; they are added when somebody asks
 for that. A metric appears with its first number: one with labels when something was counted under
 them, one of a fabric when that is served. Numbers begin at zero when the server starts. Labels
 never come from a client: their values are few. [stag-dashboard.json](stag-dashboard.json) is a
-dashboard for Grafana.
+dashboard for Grafana, and [stag-alerts.yml](stag-alerts.yml) has alerts for Prometheus.
 
 *At* says where the number stands in the statistics (`stag ctl stats --json`): in the object itself,
 or in its member `total`, which has the sum of all shards. A part in braces is a label. *largest*:
