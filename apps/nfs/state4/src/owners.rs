@@ -188,6 +188,11 @@ impl StateTables {
         released
     }
 
+    /// Number of ranges of a lock-owner.
+    pub(crate) fn ranges_of(&self, number: u64) -> usize {
+        self.lock_owners.at(owner_of(number)).map_or(0, |owner| owner.ranges)
+    }
+
     /// Updates the number of ranges of a lock-owner.
     pub(crate) fn count_ranges(&mut self, number: u64, added: usize, gone: usize) {
         self.ranges = self.ranges + added - gone;

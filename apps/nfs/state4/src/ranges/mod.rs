@@ -74,6 +74,12 @@ impl FileLocks {
         self.ranges.len()
     }
 
+    /// The locks of one owner, by their first bytes.
+    pub fn of(&self, owner: u64) -> impl Iterator<Item = HeldLock> {
+        let ranges = self.ranges.range((owner, 0)..=(owner, u64::MAX));
+        ranges.map(|(&(owner, first), end)| held(owner, first, end))
+    }
+
     /// The locks, by owner. Those of an owner do not overlap, but for obsolete ones.
     pub fn held(&self) -> impl Iterator<Item = HeldLock> {
         self.ranges.iter().map(|(&(owner, first), end)| held(owner, first, end))

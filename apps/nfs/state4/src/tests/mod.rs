@@ -4,6 +4,7 @@ mod crowds;
 mod delegations;
 mod grace;
 mod leases;
+mod listing;
 mod locks;
 mod model;
 mod opens;
