@@ -22,8 +22,13 @@ pub mod serve;
 mod v3;
 pub mod v4;
 
+pub use stag_nfs4_state::{LeaseFacts, ListedKind, ListedState, StateidKind};
+
 pub use gateway::Gateway;
 pub use gateway::connection_policy::ConnectionPolicy;
 pub use mount::list::MountList;
 pub use report::GatewayReport;
-pub use v4::{BoundConnection, Nfs4Config, Nfs4Link, Nfs4Records, Nfs4Report, SessionState};
+pub use v4::{
+    BoundConnection, CallbackPath, ClientFacts, Nfs4Config, Nfs4Link, Nfs4Records, Nfs4Report,
+    SessionState, StateAnswer, StateDesk, StateFacts, StateQuestion,
+};

@@ -39,7 +39,8 @@ pub fn room_circles(tree: &SourceTree) -> Figure {
 const ROOM_CIRCLES_MAX: f64 = 200.0;
 
 /// Rooms of the gateway's version 4, from the top down.
-const LAYERS: [&str; 10] = [
+const LAYERS: [&str; 11] = [
+    "administration",
     "shards",
     "interpreter",
     "op",

@@ -20,7 +20,7 @@ use crate::{
     requester::{CallSource, OWN, Requester},
     v4::{
         CallFacts, CompoundCall, CompoundId, CompoundOutcome, ForwardedCompound, Nfs4, Nfs4Config,
-        Nfs4Records, NoReply, Resumed, Resumption, ShardContext, StoreWait, WaitFor, WaitMeans,
+        Nfs4Records, NoReply, Resumed, Resumption, ShardContext, StateDesk, StoreWait, WaitFor, WaitMeans,
         WaitResult,
     },
 };
@@ -36,6 +36,11 @@ impl<S: Store> Gateway<S> {
         self.nfs4 = Some(Box::new(Nfs4::new(config, &self.store)));
         self.serves_4 = true;
         self
+    }
+
+    /// The place for questions about the clients and states of version 4, if that is served.
+    pub fn state_desk(&self) -> Option<Arc<StateDesk>> {
+        self.nfs4.as_ref().map(|nfs4| nfs4.desk())
     }
 
     /// Uses names of owners in version 4, which must be served already.

@@ -470,6 +470,7 @@ impl<S: Store> App for Gateway<S> {
         }
         if let Some(nfs4) = &mut self.nfs4 {
             nfs4.tidy(cx.now());
+            nfs4.answer_desk(&self.store, cx.now());
             nfs4.tend_local_waiters(&mut self.store, cx.now());
             nfs4.call_back(cx);
             nfs4.tend_watched(&mut self.store, cx.now());

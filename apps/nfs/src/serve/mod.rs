@@ -22,7 +22,7 @@ pub use sizes::{CONNECTIONS, STREAMS, ShardSizes, shard_buffers};
 /// Descriptors that a service manager passes to this process.
 pub use stag_nfs_os::passed;
 
-use crate::{Nfs4Config, reply_cache};
+use crate::{Nfs4Config, StateDesk, reply_cache};
 use rustix::rand::{GetRandomFlags, getrandom};
 use stag_engine::Over;
 use stag_fabrics::FabricGroup;
@@ -110,6 +110,8 @@ pub struct Started {
     pub streams: usize,
     /// Its part of the duplicate request cache.
     pub duplicates: reply_cache::ReplyCacheBudget,
+    /// The place for questions about clients and states of version 4; the first shard's are of all.
+    pub states: Option<Arc<StateDesk>>,
     /// Memory of an in-memory store.
     pub memory: Option<Budget>,
     /// Objects initially copied to an in-memory store.

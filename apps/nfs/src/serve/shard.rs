@@ -335,6 +335,7 @@ impl ServeShard {
     ) -> Result<Built<P, S>, ServeError> {
         let (receives, streams) = (config.receives, config.streams);
         let duplicates = gateway.duplicates();
+        let states = gateway.state_desk();
         let pool = gateway.store().pool().cloned();
         let admission = (self.admission)(Over::Fabric);
         let app = Logged::new(gateway, P::SCHEME, self.tells_stages);
@@ -367,6 +368,7 @@ impl ServeShard {
             grant: shard.grant_max(),
             streams,
             duplicates,
+            states,
             memory: None,
             copied: None,
             ring_fault: None,

@@ -5,6 +5,7 @@
 //!
 //! | layer | what |
 //! |---|---|
+//! | `administration` | clients and states for administrators |
 //! | `shards` | the home shard, which has all clients, and the shards of their connections |
 //! | `interpreter` | executes the operations of a compound in turn; suspends and resumes it |
 //! | `op` | one file for each operation |
@@ -18,6 +19,7 @@
 //!
 //! Below them is `stag-nfs4-state`: opens, locks, delegations and leases.
 
+mod administration;
 mod attributes;
 mod callbacks;
 mod context;
@@ -41,6 +43,9 @@ use stag_protocol::nfs::{
     v4::{ReplyLimits, SequenceArgs, SequenceOk, SessionId, XATTR_LEN_MAX},
 };
 
+pub use administration::{
+    CallbackPath, ClientFacts, StateAnswer, StateDesk, StateFacts, StateQuestion,
+};
 pub(crate) use callbacks::call_over;
 pub(crate) use context::WaitMeans;
 pub(crate) use context::changes_in_flight::ChangeScope;
@@ -66,6 +71,7 @@ use crate::{
     owner_names::{OwnerNames, ShardNames},
     requester::ShardPeer,
 };
+use administration::ExpiringClient;
 use callbacks::Callbacks;
 use context::{
     changes_in_flight::ChangesInFlight, counters::Tally, pseudo_fs::PseudoTree,
@@ -197,6 +203,10 @@ pub(crate) struct Nfs4 {
     next_names_look: Time,
     /// Delegations to revoke when their clients are unsettled.
     revocations: Vec<StateKey>,
+    /// Questions of administrators.
+    desk: Arc<StateDesk>,
+    /// Clients that an administrator has ended, and that are not gone yet.
+    expiring: Vec<ExpiringClient>,
     /// On a shard that is not the home: the sessions that it has borrowed.
     borrowed: Option<Box<Borrowed>>,
 }
@@ -240,6 +250,8 @@ impl Nfs4 {
             owner_names: None,
             next_names_look: Time(0),
             revocations: Vec::new(),
+            desk: Arc::default(),
+            expiring: Vec::new(),
             borrowed: None,
         }
     }
@@ -259,6 +271,11 @@ impl Nfs4 {
         self.edition = store.edition();
         self.pseudo = PseudoTree::new(store.exports(), self.config.started, self.edition);
         self.renew_delegated(store);
+    }
+
+    /// The place for questions of administrators.
+    pub(crate) fn desk(&self) -> Arc<StateDesk> {
+        Arc::clone(&self.desk)
     }
 
     /// Names owners by this.

@@ -52,7 +52,7 @@ pub struct ListedState {
     pub client_id: u64,
     /// The handle that its file had when its first state was granted.
     pub handle: Box<[u8]>,
-    /// What it allows.
+    /// Its kind, with the access that it allows.
     pub kind: ListedKind,
 }
 

@@ -6,7 +6,7 @@ use stag_protocol::nfs::v4::SessionId;
 use crate::v4::Nfs4;
 
 /// Octets of an owner's name that are reported; a client may choose up to 1,024.
-const OWNER_MAX: usize = 128;
+pub(in crate::v4) const OWNER_MAX: usize = 128;
 
 /// A session at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]

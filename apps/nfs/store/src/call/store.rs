@@ -116,6 +116,12 @@ pub trait Store {
         self.export_roots().iter().any(|export| export.root.as_ref() == Some(object))
     }
 
+    /// The name of the export of an object, for administrators, if its handle names that. The
+    /// handle is not verified.
+    fn export_of(&self, _object: &FileHandle) -> Option<&str> {
+        None
+    }
+
     /// Number of changes of the exports or their clients since the start.
     fn edition(&self) -> u64 {
         0

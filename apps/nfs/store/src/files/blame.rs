@@ -39,7 +39,8 @@ impl Files {
         }
     }
 
-    fn export_named(&self, object: &FileHandle) -> Option<&Export> {
+    /// The export that a handle names, which is not verified.
+    pub(super) fn export_named(&self, object: &FileHandle) -> Option<&Export> {
         self.serving.export(HandleKey::claimed_export(object)?)
     }
 

@@ -148,6 +148,10 @@ impl Store for Files {
         self.flavors_of_object(object, address)
     }
 
+    fn export_of(&self, object: &FileHandle) -> Option<&str> {
+        self.export_named(object).map(|export| export.name())
+    }
+
     fn edition(&self) -> u64 {
         self.serving.edition
     }
