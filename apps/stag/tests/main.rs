@@ -42,6 +42,7 @@ mod scoped;
 mod serve;
 mod signals;
 mod stalled;
+mod states;
 mod support;
 mod tickets;
 mod tls;

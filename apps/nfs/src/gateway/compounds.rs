@@ -20,8 +20,8 @@ use crate::{
     requester::{CallSource, OWN, Requester},
     v4::{
         CallFacts, CompoundCall, CompoundId, CompoundOutcome, ForwardedCompound, Nfs4, Nfs4Config,
-        Nfs4Records, NoReply, Resumed, Resumption, ShardContext, StateDesk, StoreWait, WaitFor, WaitMeans,
-        WaitResult,
+        Nfs4Records, NoReply, Resumed, Resumption, ShardContext, StateDesk, StoreWait, WaitFor,
+        WaitMeans, WaitResult,
     },
 };
 use stag_nfs_store::{

@@ -1,7 +1,7 @@
 //! Answers of a server to its controllers, as JSON.
 
 use super::{
-    contexts, sessions,
+    contexts, sessions, states,
     wire::{Reply, Request},
 };
 use crate::{
@@ -118,6 +118,11 @@ impl Answers {
             Request::Clients => self.clients(),
             Request::Contexts => self.contexts(),
             Request::Drop { client } => self.drop(client),
+            Request::Clients4 { from } => states::clients(&self.shards, *from),
+            Request::Expire { client } => states::expire(&self.shards, client),
+            Request::Opens(page) => states::opens(&self.shards, page),
+            Request::Locks(page) => states::locks(&self.shards, page),
+            Request::Delegations(page) => states::delegations(&self.shards, page),
             Request::Drain => self.drain(true),
             Request::Resume => self.drain(false),
             Request::Stats => self.stats(),

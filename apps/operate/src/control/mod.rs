@@ -4,6 +4,7 @@ pub mod answers;
 mod contexts;
 pub mod server;
 mod sessions;
+mod states;
 pub mod wire;
 
 /// The name of the control socket in a state directory.

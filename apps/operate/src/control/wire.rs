@@ -33,6 +33,23 @@ pub enum Request {
         /// Name of a connection, address of a client, or both with its port.
         client: String,
     },
+    /// A page of the clients of NFS version 4.
+    Clients4 {
+        /// The place where the page begins: zero, or `next` of the page before.
+        #[serde(default)]
+        from: usize,
+    },
+    /// End a client of version 4 with all of its state.
+    Expire {
+        /// Its client ID.
+        client: String,
+    },
+    /// A page of opens.
+    Opens(StatePage),
+    /// A page of byte-range locks.
+    Locks(StatePage),
+    /// A page of delegations.
+    Delegations(StatePage),
     /// Finish the calls in progress, end all connections, take none.
     Drain,
     /// Take connections again.
@@ -54,6 +71,21 @@ pub enum Request {
         /// At most this many.
         last: usize,
     },
+}
+
+/// A page of states of version 4.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StatePage {
+    /// Of the client with this client ID alone.
+    #[serde(default)]
+    pub client: Option<String>,
+    /// Of the file with this handle alone.
+    #[serde(default)]
+    pub file: Option<String>,
+    /// The place where the page begins: zero, or `next` of the page before.
+    #[serde(default)]
+    pub from: usize,
 }
 
 /// The answer.
@@ -81,11 +113,17 @@ mod tests {
             ),
             (r#"{"command":"trace","last":5}"#, Request::Trace { last: 5 }),
             (r#"{"command":"log"}"#, Request::Log { filter: None }),
+            (r#"{"command":"clients4"}"#, Request::Clients4 { from: 0 }),
+            (
+                r#"{"command":"opens","client":"7","from":9}"#,
+                Request::Opens(StatePage { client: Some("7".into()), file: None, from: 9 }),
+            ),
         ] {
             assert_eq!(serde_json::from_str::<Request>(line).unwrap(), request);
         }
         assert!(serde_json::from_str::<Request>(r#"{"command":"drop"}"#).is_err());
         assert!(serde_json::from_str::<Request>(r#"{"command":"halt"}"#).is_err());
+        assert!(serde_json::from_str::<Request>(r#"{"command":"opens","path":"/a"}"#).is_err());
         let reply = serde_json::to_string(&Reply::Error("no".to_owned())).unwrap();
         assert_eq!(reply, r#"{"error":"no"}"#);
     }

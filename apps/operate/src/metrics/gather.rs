@@ -8,7 +8,7 @@ use stag_engine::{
     stages::Procedures,
     stats::Snapshot,
 };
-use stag_nfs::GatewayReport;
+use stag_nfs::{GatewayReport, StateAnswer, StateDesk, StateQuestion};
 use stag_verbs::{OutageTable, Outages};
 use std::{
     sync::{
@@ -37,13 +37,15 @@ pub struct ShardEnd {
     pub memory: Vec<(&'static str, usize)>,
     /// It may poll without work, for a time that can be set.
     pub may_spin: bool,
+    /// The place for questions about clients and states of version 4.
+    pub states: Option<Arc<StateDesk>>,
 }
 
 impl ShardEnd {
     /// A shard that starts.
     pub fn new(handle: Handle<Snapshot<GatewayReport>>, core: Option<usize>) -> Self {
         let (place, memory) = (ShardPlace::default(), Vec::new());
-        Self { handle: Arc::new(handle), core, place, memory, may_spin: true }
+        Self { handle: Arc::new(handle), core, place, memory, may_spin: true, states: None }
     }
 }
 
@@ -128,6 +130,18 @@ impl Shards {
             log: trace::counted(),
             shards,
         }
+    }
+
+    /// Asks the shard that has all clients and states of version 4.
+    ///
+    /// # Errors
+    /// A sentence when version 4 is not served, or there is no answer in time.
+    pub fn ask_states(&self, question: StateQuestion) -> Result<StateAnswer, String> {
+        let home = self.ends.first().and_then(|end| Some((end, end.states.as_ref()?)));
+        let (end, states) = home.ok_or("this server does not serve NFS version 4 (--nfs)")?;
+        let answer = states.ask(question).ok_or("too many questions wait: try again")?;
+        end.handle.tell(Command::Look);
+        answer.recv_timeout(PATIENCE).map_err(|_| NoAnswer(0).to_string())
     }
 
     /// Sends one shard an order. False when there is no such shard, or it does not accept it.

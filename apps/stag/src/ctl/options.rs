@@ -42,6 +42,19 @@ pub enum CtlWhat {
         /// A connection's id, a client's address, or its IP:PORT
         client: String,
     },
+    /// List the clients of NFS version 4: lease, sessions, callback path, states
+    Clients4,
+    /// End a client of version 4: its opens, locks and delegations are freed
+    Expire {
+        /// Its client ID, as 'clients4' lists it
+        client: String,
+    },
+    /// List the opens of version 4
+    Opens(StateOptions),
+    /// List the byte-range locks of version 4
+    Locks(StateOptions),
+    /// List the delegations of version 4
+    Delegations(StateOptions),
     /// Finish the calls in progress, end all connections, and accept none until 'resume'
     Drain,
     /// Accept connections again
@@ -73,4 +86,15 @@ pub enum CtlWhat {
         #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
         last: usize,
     },
+}
+
+/// States to list.
+#[derive(Clone, Debug, Args)]
+pub struct StateOptions {
+    /// Only those of the client with this client ID
+    #[arg(long, value_name = "ID")]
+    pub client: Option<String>,
+    /// Only those of the file with this handle
+    #[arg(long, value_name = "HANDLE")]
+    pub file: Option<String>,
 }

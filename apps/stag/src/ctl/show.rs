@@ -1,9 +1,9 @@
-//! Replies of a server as text of at most 80 columns, but for exports and the lines that mount
-//! them.
+//! Replies of a server as text of at most 80 columns, but for exports, the lines that mount them,
+//! and states of version 4.
 
 use super::{
     cells::{WIDTH, cut, list, micros, octets, table, table_spaced, table_whole, uptime, word},
-    contexts, sessions,
+    contexts, sessions, states,
 };
 use serde_json::Value;
 use stag_operate::control::wire::Request;
@@ -17,6 +17,11 @@ pub fn text(request: &Request, value: &Value) -> String {
         Request::Mounts { .. } => mounts(value),
         Request::Clients => clients(value),
         Request::Contexts => contexts::text(value),
+        Request::Clients4 { .. } => states::clients(value),
+        Request::Expire { .. } => format!("ended {}\n", word(value, "/expired")),
+        Request::Opens(_) => states::opens(value),
+        Request::Locks(_) => states::locks(value),
+        Request::Delegations(_) => states::delegations(value),
         Request::Hist => hist(value),
         Request::Trace { .. } => trace(value),
         Request::Memory => memory(value),

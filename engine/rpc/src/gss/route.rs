@@ -119,7 +119,8 @@ impl CreationRoute {
                 Ok(context)
             }
             Err(Refusal { why, fix }) => Err(ContextFault(format!(
-                "the server grants no context over RDMA ({first}), nor over TCP at {at} ({why}){fix}"
+                "the server grants no context over RDMA ({first}), nor over TCP at {at} \
+                 ({why}){fix}"
             ))),
         };
         if created.is_err() {

@@ -132,8 +132,8 @@ impl Nfs4 {
             (RecordPhase::Asked | RecordPhase::Stable, Some(key)) => {
                 let Some(client) = self.clients.get_mut(id) else { return true };
                 client.record = RecordPhase::Leaving;
-                // RFC 8881 §8.4.3 [8881-263]: a client that lost its state reclaims none of it,
-                // and this is recorded before another gets any
+                // RFC 8881 §8.4.3: a client that lost its state reclaims none of it, and this is
+                // recorded before another gets any.
                 let change = RecordChange::Remove(client.owner.clone());
                 self.recovery.queue.push(change, AfterRecord::End(key));
                 self.settle_records(now);

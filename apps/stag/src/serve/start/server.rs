@@ -226,6 +226,7 @@ impl Server {
         let end = &mut self.running.last_mut()?.end;
         end.memory = watching::memory(started);
         end.may_spin = !started.is_beside_helpers;
+        end.states.clone_from(&started.states);
         end.place = watching::place(started);
         end.core
     }
