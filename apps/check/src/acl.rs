@@ -113,8 +113,8 @@ fn get<P: Provider>(scene: &mut CheckScene<'_, P>, object: FileHandle) -> Checke
     done("GETACL", scene.client.getacl(object, Parts::ALL)).map(named_only)
 }
 
-/// The same without the numbers of entries that have no name: Linux has those of the file's owner and
-/// group there, and a caller by a ticket need not know its number at the server.
+/// The same without the numbers of entries that have no name: Linux has those of the file's owner
+/// and group there, and a caller by a ticket need not know its number at the server.
 fn named_only(mut acl: Acl) -> Acl {
     for entry in acl.access.iter_mut().chain(&mut acl.default) {
         let tag = Tag(entry.tag.0 & !Tag::DEFAULT.0);

@@ -52,18 +52,19 @@ fn tried(
 }
 
 impl Tried {
-    /// Makes this number of calls; returns the number of failed ones.
-    fn calls(&mut self, count: u64) -> u64 {
+    /// Makes calls until this number in all; returns the numbers of made and of failed ones.
+    fn calls(&mut self, until: u64) -> (u64, u64) {
         let clock = self.clock;
-        let (from, until) = (clock.now(), Time(u64::MAX));
-        self.load.begin(from, Pace::Closed, RunSpan { from, until, calls: Some(count) });
-        let mut failed = 0;
+        let (from, end) = (clock.now(), Time(u64::MAX));
+        self.load.begin(from, Pace::Closed, RunSpan { from, until: end, calls: Some(until) });
+        let (mut made, mut failed) = (0, 0);
         let keep = |_, record: stag_load::CallRecord| {
+            made += record.calls;
             failed += record.failed;
             None
         };
         self.load.run(|| clock.now(), || false, keep);
-        failed
+        (made, failed)
     }
 }
 
@@ -74,9 +75,9 @@ fn contexts_that_rdma_refuses_are_created_and_renewed_over_tcp() {
     {
         let (mut tried, ready) = tried([refusal, Refusal::None], reconnects, true);
         ready.unwrap();
-        assert_eq!(tried.calls(100), 0, "{refusal:?}");
+        assert_eq!(tried.calls(100), (100, 0), "{refusal:?}");
         tried.server.forget();
-        assert_eq!(tried.calls(100), 0, "{refusal:?}");
+        assert_eq!(tried.calls(200), (100, 0), "{refusal:?}");
         let counts = tried.load.generator().context_counts().unwrap();
         assert_eq!((counts.created, counts.renewed, counts.over_tcp), (4, 2, 4), "{refusal:?}");
         let [fabric, tcp] = tried.server.asked();

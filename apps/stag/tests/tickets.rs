@@ -228,9 +228,9 @@ fn contexts_are_listed_by_principal_while_a_load_uses_them() {
     };
     assert_eq!(listed(), serde_json::json!({ "contexts": 0, "principals": [], "left_out": 0 }));
     let url = format!("iwarp://localhost:{}/data?sec=krb5i", ports[0]);
+    let what = [&*url, "--workload", "nfs3:getattr", "--connections", "2", "--duration", "3"];
     let all = thread::scope(|scope| {
-        let what = ["--workload", "nfs3:getattr", "--connections", "2", "--duration", "3"];
-        let run = scope.spawn(|| measured(&home, &realm.folder, &[&[&*url], &what[..]].concat()));
+        let run = scope.spawn(|| measured(&home, &realm.folder, &what));
         let has_both = |all: &serde_json::Value| {
             all["principals"][0]["contexts"] == 2 && all["principals"][0]["sec"] == "krb5i"
         };

@@ -312,13 +312,10 @@ impl Contexts {
             return true;
         };
         let created = match (place.lost.take(), reply) {
-            (Some(cause), _) => Err(Error::Call(CallFault::Disconnected(cause))),
-            (None, reply) => reply,
-        };
-        let created = match created {
-            Ok(reply) => request.finish(reply, self.service),
-            Err(Error::Call(fault)) => Err(CreationFault::Call(fault.into())),
-            Err(error) => Err(ContextFault(error.to_string()).into()),
+            (Some(cause), _) => Err(CreationFault::Call(CallFault::Disconnected(cause).into())),
+            (None, Ok(reply)) => request.finish(reply, self.service),
+            (None, Err(Error::Call(fault))) => Err(CreationFault::Call(fault.into())),
+            (None, Err(error)) => Err(ContextFault(error.to_string()).into()),
         };
         match created {
             Ok(context) => place.grant(context, &mut self.counts),
