@@ -1,7 +1,6 @@
 //! Calls and replies whose protection goes on in later passes, or waits for memory.
 
 use super::{OwnedCall, ProtectedReply, ReplyStep};
-use crate::{account::SMALL_MAX, bulk::Bulk};
 use stag_gss::Unprotecting;
 use stag_pools::table::Key;
 use stag_verbs::Time;
@@ -23,24 +22,6 @@ pub(crate) struct Step {
 pub(crate) enum StepWork {
     Open(OwnedCall, Unprotecting),
     Protect(ProtectedReply, ReplyStep),
-}
-
-impl StepWork {
-    /// Octets of the long buffers that it occupies.
-    pub(crate) fn octets(&self) -> u64 {
-        match self {
-            Self::Open(call, _) if call.message.capacity() <= SMALL_MAX => 0,
-            Self::Open(call, _) => call.message.capacity() as u64,
-            Self::Protect(reply, _) => reply.octets(),
-        }
-    }
-}
-
-impl ProtectedReply {
-    /// Octets of the long buffers that it occupies.
-    pub(crate) fn octets(&self) -> u64 {
-        Bulk::of(&self.answer).map_or(0, Bulk::held)
-    }
 }
 
 /// A reply that waits for memory to be protected in.

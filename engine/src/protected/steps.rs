@@ -7,7 +7,9 @@
 //! the client of a call has offered room for.
 
 use crate::{
+    account::SMALL_MAX,
     app::{Answer, App, CallId, PeerId},
+    bulk::Bulk,
     config::MEDIUM_LEN,
     gss::{
         AT_ONCE, OpeningFault, OwnedCall, ProtectedReply, STEP_LEN, Step, StepWork, Unprotectable,
@@ -23,6 +25,24 @@ use std::ops::Range;
 
 // What fits a medium buffer is protected at once.
 const _: () = assert!(AT_ONCE == MEDIUM_LEN);
+
+impl StepWork {
+    /// Octets of the long buffers that it occupies.
+    pub(crate) fn octets(&self) -> u64 {
+        match self {
+            Self::Open(call, _) if call.message.capacity() <= SMALL_MAX => 0,
+            Self::Open(call, _) => call.message.capacity() as u64,
+            Self::Protect(reply, _) => reply.octets(),
+        }
+    }
+}
+
+impl ProtectedReply {
+    /// Octets of the long buffers that it occupies.
+    pub(crate) fn octets(&self) -> u64 {
+        Bulk::of(&self.answer).map_or(0, Bulk::held)
+    }
+}
 
 impl<P: Provider, A: App> Shard<P, A> {
     /// Keeps a call or a reply whose protection goes on in later passes.
