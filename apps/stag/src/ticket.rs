@@ -1,11 +1,11 @@
 //! Calls by a ticket of Kerberos: the option `--sec`, and contexts for a client (RFC 2203,
 //! RFC 4121).
 
-use crate::{call::Url, caller};
+use crate::caller;
 use clap::{Args, ValueEnum};
 use stag_client::NfsClient;
 use stag_rpc::gss::{
-    ContextFault, ContextSource, GssService, KerberosTickets, PendingSetup, Tickets,
+    ContextFault, ContextSource, GssService, KerberosTickets, PendingSetup, TcpCreation, Tickets,
 };
 use std::{
     cell::RefCell,
@@ -68,22 +68,27 @@ pub struct CallSecOptions {
     pub sec: Option<CallerSec>,
 }
 
-/// Lets a client that is not connected yet call the URL's server by the URL's credential. No ticket
-/// is needed before the first call.
+/// Lets a client that is not connected yet call by these tickets, if there are any. No ticket is
+/// needed before the first call. A server that creates no contexts over RDMA is asked at
+/// `creation`.
 ///
 /// # Errors
 /// There is no library of Kerberos, or no ticket.
-pub fn protect(client: &mut NfsClient, url: &Url) -> Result<(), ContextFault> {
-    let Some(tickets) = tickets(url) else { return Ok(()) };
+pub fn protect(
+    client: &mut NfsClient,
+    tickets: Option<Tickets>,
+    creation: Option<TcpCreation>,
+) -> Result<(), ContextFault> {
+    let Some(tickets) = tickets else { return Ok(()) };
     client.protect(tickets.source()?, tickets.service());
-    client.create_contexts_at(url.creation());
+    client.create_contexts_at(creation);
     Ok(())
 }
 
-/// Tickets by which the URL's server is called; none without Kerberos. What they have to say is
-/// printed.
-pub fn tickets(url: &Url) -> Option<Tickets> {
-    let (service, host) = (url.credential().service()?, url.written_host()?);
+/// Tickets by which the server of this host is called; none without Kerberos. What they have to say
+/// is printed.
+pub fn tickets(sec: CallerSec, host: &str) -> Option<Tickets> {
+    let service = sec.service()?;
     let tickets = KerberosTickets::new(&format!("nfs@{host}"));
     Some(Tickets::new(service, move || Ok(Box::new(NotedSource(tickets.source()?)))))
 }

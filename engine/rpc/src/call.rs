@@ -2,7 +2,7 @@
 
 use crate::{
     codec::{Decoder, Encoder, XdrType},
-    gss::UnprovenReply,
+    error::UnprovenReply,
     program::{ArgumentsOf, Procedure, ResultsOf},
     reply::copy,
 };

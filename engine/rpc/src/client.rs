@@ -6,9 +6,9 @@ use crate::{
     gss::{ContextFault, Tickets},
     program::{ArgumentsOf, Procedure, Programs, ResultsOf},
     raw::{ConnectFault, FinishedCall, RawClient},
-    shard::parse,
+    shard::{parse, sizes},
 };
-use stag_engine::{CallFault, Config, clock::Clock, config::INLINE_LEN};
+use stag_engine::{CallFault, Config, clock::Clock};
 use stag_fabrics::Endpoint;
 use stag_protocol::rpc::Credential;
 use std::{fmt, time::Duration};
@@ -78,22 +78,6 @@ pub struct Client {
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("to", &self.to).finish_non_exhaustive()
-    }
-}
-
-/// A client's sizes: its buffers, and the maximum number of concurrent calls.
-pub(crate) fn sizes(slots: [usize; 3], calls: u16) -> Config {
-    let (outbound, receives) = (usize::from(calls), usize::from(calls) * 4);
-    Config {
-        calls_max: u32::from(calls),
-        receives,
-        receive_len: INLINE_LEN,
-        inbound: receives,
-        outbound,
-        peers: 2,
-        streams: 2,
-        slots,
-        ..Config::default()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Errors in the set-up of a server or a client.
 
 use stag_engine::{Cause, ConfigFault};
+use stag_gss::{BodyFault, TokenFault};
 use stag_verbs::FabricFault;
 use std::{error::Error, fmt, io};
 
@@ -147,3 +148,23 @@ impl fmt::Debug for Failure {
         fmt::Display::fmt(&self.0, f)
     }
 }
+
+/// The reason why a reply is not taken: it does not have the protection that its call asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnprovenReply {
+    /// Its verifier is not the server's signature of the call's number.
+    Verifier(TokenFault),
+    /// Its results are not protected as the call's arguments were.
+    Results(BodyFault),
+}
+
+impl fmt::Display for UnprovenReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Verifier(fault) => write!(f, "its verifier is not the server's: {fault}"),
+            Self::Results(fault) => write!(f, "its results are not protected as asked: {fault}"),
+        }
+    }
+}
+
+impl std::error::Error for UnprovenReply {}

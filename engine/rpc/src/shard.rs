@@ -4,7 +4,7 @@ use crate::error::SetupError;
 use rustix::rand::{GetRandomFlags, getrandom};
 use stag_engine::{
     Admission, Allowed, App, Config, ConfigFault, Control, PeerId, Shard, Sleeper, Time,
-    clock::Clock, stats::Snapshot,
+    clock::Clock, config::INLINE_LEN, stats::Snapshot,
 };
 use stag_fabrics::{
     Endpoint, Fabric, FabricAddress, FabricVisitor, Open, Settings, Sharing, StreamsOnly,
@@ -179,6 +179,22 @@ pub(crate) fn shard_for<A: App + 'static>(
             let fabric = <StreamsOnly as Open>::for_connecting(make.settings.clone(), None)?;
             make.around(fabric)
         }
+    }
+}
+
+/// A client's sizes: its buffers, and the maximum number of concurrent calls.
+pub(crate) fn sizes(slots: [usize; 3], calls: u16) -> Config {
+    let (outbound, receives) = (usize::from(calls), usize::from(calls) * 4);
+    Config {
+        calls_max: u32::from(calls),
+        receives,
+        receive_len: INLINE_LEN,
+        inbound: receives,
+        outbound,
+        peers: 2,
+        streams: 2,
+        slots,
+        ..Config::default()
     }
 }
 

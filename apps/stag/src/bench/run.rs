@@ -6,7 +6,6 @@ use crate::{
     args::written,
     call::{Url, cannot_connect},
     stop::Stop,
-    ticket,
     tls::explained,
 };
 use stag_engine::{Sampling, clock::Clock};
@@ -193,7 +192,7 @@ fn plan(
         user: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
         is_nfs: url.path != b"/",
         versions: arguments.rdma_version,
-        tickets: ticket::tickets(url),
+        tickets: url.tickets(),
         creation: url.creation(),
         contexts_max: CONTEXTS_MAX.checked_div(cores).unwrap_or(1).max(1),
         reconnects: arguments.reconnect,

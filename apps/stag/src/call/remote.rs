@@ -296,7 +296,7 @@ pub fn client_of(
     tls: Option<&Arc<ClientTls>>,
 ) -> Result<NfsClient, Error> {
     let (mut client, _) = caller::client(url.server.fabric(), depth, timeout, versions, tls)?;
-    ticket::protect(&mut client, url)
+    ticket::protect(&mut client, url.tickets(), url.creation())
         .map_err(|fault| Error::failure(format!("no Kerberos for {url}: {fault}")))?;
     Ok(client)
 }

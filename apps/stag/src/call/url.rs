@@ -5,11 +5,11 @@ use super::ports::{self, Ports};
 use crate::{
     Error,
     args::address,
-    ticket::{CallSecOptions, CallerSec},
+    ticket::{self, CallSecOptions, CallerSec},
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use stag_fabrics::{Endpoint, FabricAddress, Notation, UrlError};
-use stag_rpc::gss::TcpCreation;
+use stag_rpc::gss::{TcpCreation, Tickets};
 use stag_verbs::{AddressFault, scoped};
 use std::{
     fmt,
@@ -78,6 +78,11 @@ impl Url {
     /// Credential of calls to NFS.
     pub fn credential(&self) -> CallerSec {
         self.sec.unwrap_or_default()
+    }
+
+    /// Tickets by which the server is called; none without Kerberos.
+    pub fn tickets(&self) -> Option<Tickets> {
+        ticket::tickets(self.credential(), &self.written_host()?)
     }
 
     /// The place where contexts of Kerberos are created if the server refuses that over RDMA.

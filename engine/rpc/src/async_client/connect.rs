@@ -9,10 +9,10 @@ use super::{
 };
 use crate::{
     app::Door,
-    client::{ClientBuilder, sizes},
+    client::ClientBuilder,
     error::SetupError,
     gss::{ContextFault, CreationRoute, Tickets},
-    shard::{AnyShard, Purpose, ShardParts, is_simulated, parse, random, shard_for},
+    shard::{AnyShard, Purpose, ShardParts, is_simulated, parse, random, shard_for, sizes},
     sim,
 };
 use stag_engine::{

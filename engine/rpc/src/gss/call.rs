@@ -1,9 +1,9 @@
 //! One call in a context (RFC 2203 §5.3): signed each time it is sent, its reply verified.
 
 use super::ClientContext;
-use crate::shard::random;
+use crate::{error::UnprovenReply, shard::random};
 use stag_engine::{CannotSign, Cx, Request, SignCall, Token};
-use stag_gss::{BodyFault, ProtectedRoom, Protection, TokenFault};
+use stag_gss::{ProtectedRoom, Protection, TokenFault};
 use stag_pools::Buf;
 use stag_protocol::{
     rpc::{
@@ -12,7 +12,7 @@ use stag_protocol::{
     },
     xdr::{NoRoom, Reader, Writer, padded},
 };
-use std::{cell::Cell, fmt, rc::Rc, time::Duration};
+use std::{cell::Cell, rc::Rc, time::Duration};
 
 /// Offset of the sequence number in a call: XID to procedure have six words, the flavor and the
 /// length of the credential two, its version and its procedure two.
@@ -21,26 +21,6 @@ const SEQUENCE_AT: usize = 40;
 const NUMBERS: usize = 4;
 /// Octets that the verifier of a reply has more than AUTH_NONE.
 const REPLY_VERIFIER: usize = 40;
-
-/// The reason why a reply is not taken: it does not have the protection that its call asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UnprovenReply {
-    /// Its verifier is not the server's signature of the call's number.
-    Verifier(TokenFault),
-    /// Its results are not protected as the call's arguments were.
-    Results(BodyFault),
-}
-
-impl fmt::Display for UnprovenReply {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Verifier(fault) => write!(f, "its verifier is not the server's: {fault}"),
-            Self::Results(fault) => write!(f, "its results are not protected as asked: {fault}"),
-        }
-    }
-}
-
-impl std::error::Error for UnprovenReply {}
 
 /// The result of [`ProtectedCall::open`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,7 +19,8 @@ mod route;
 mod source;
 mod tickets;
 
-pub use call::{CalledProgram, ProtectedCall, ReplyVerdict, UnprovenReply};
+pub use crate::error::UnprovenReply;
+pub use call::{CalledProgram, ProtectedCall, ReplyVerdict};
 pub use context::{ClientContext, CreationFault, CreationRequest, Refusal};
 pub use route::{CreationRoute, TcpCreation};
 pub use source::{ContextFault, ContextSource, PendingSetup};

@@ -2,6 +2,7 @@
 //! owner's thread runs the passes of its shard.
 
 mod call;
+mod creation;
 mod keeper;
 mod outcomes;
 mod protected;
