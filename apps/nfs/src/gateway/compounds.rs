@@ -20,8 +20,8 @@ use crate::{
     requester::{CallSource, OWN, Requester},
     v4::{
         CallFacts, CompoundCall, CompoundId, CompoundOutcome, ForwardedCompound, Nfs4, Nfs4Config,
-        Nfs4Records, NoReply, Resumed, Resumption, ShardContext, StateDesk, StoreWait, WaitFor,
-        WaitMeans, WaitResult,
+        Nfs4Records, NoReply, Resumption, ShardContext, StateDesk, StoreWait, WaitFor, WaitMeans,
+        WaitResult,
     },
 };
 use stag_nfs_store::{
@@ -261,18 +261,14 @@ impl<S: Store> Gateway<S> {
         told: WaitResult,
     ) -> (Option<Requester>, CompoundOutcome) {
         let means = self.means();
-        let Some(nfs4) = &mut self.nfs4 else { return (None, CompoundOutcome::Silent) };
-        let has_room = self.arrival.as_ref().zip(nfs4.size_of(id));
-        let has_room = has_room.is_some_and(|(arrival, (len, from))| arrival.has_room(len, from));
-        let resumption = Resumption { id, told, means, has_room };
-        let Resumed { requester, outcome, call } = nfs4.resume(cx, &mut self.store, resumption);
-        nfs4.tell_conflicts();
-        match (outcome, call) {
-            (CompoundOutcome::NeedsHome(Some(begun)), Some(call)) => {
-                self.send_home(begun, &call);
-                (None, CompoundOutcome::Silent)
+        let resumption = Resumption { id, told, means };
+        match &mut self.nfs4 {
+            Some(nfs4) => {
+                let resumed = nfs4.resume(cx, &mut self.store, resumption);
+                nfs4.tell_conflicts();
+                resumed
             }
-            (outcome, _) => (requester, outcome),
+            None => (None, CompoundOutcome::Silent),
         }
     }
 

@@ -21,9 +21,8 @@ use crate::{
     reply_cache::CopiedCall,
     requester::{CallSource, OWN, Requester, ShardPeer},
     v4::{
-        ArrivalEnd, AwaitedVerdict, BegunSlot, CallFacts, CompoundCall, ConflictQuery,
-        ForwardedCompound, FromHome, Nfs4, Placement, ShardContext, SuspendedCall, ToHome,
-        WaitResult, call_over,
+        ArrivalEnd, AwaitedVerdict, CallFacts, CompoundCall, ConflictQuery, ForwardedCompound,
+        FromHome, Nfs4, Placement, ShardContext, ToHome, WaitResult, call_over,
     },
 };
 use stag_nfs_store::{Caller, Procedures as _, Store};
@@ -129,18 +128,6 @@ impl<S: Store> Gateway<S> {
         debug_assert!(false, "there was room");
         nfs4.take_away(source.id, None);
         Err(NoMessage::Dropped)
-    }
-
-    /// Sends a compound to the home that has waited here. The home begins it again.
-    pub(super) fn send_home(&mut self, begun: BegunSlot, call: &SuspendedCall) {
-        let (Some(arrival), Some(nfs4)) = (&mut self.arrival, &mut self.nfs4) else { return };
-        let SuspendedCall { source, caller, facts, ref arguments } = *call;
-        let pieces = arguments.pieces();
-        nfs4.put_away(Requester::of(source), facts.xid, &begun);
-        if !arrival.forward(source, caller, facts, &Reader::over(&pieces), Some(begun)) {
-            debug_assert!(false, "there was room");
-            nfs4.take_away(source.id, None);
-        }
     }
 
     /// Keeps a compound of one of the home's own connections, whose session's slots are on another

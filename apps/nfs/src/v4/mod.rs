@@ -53,7 +53,7 @@ pub use context::counters::{Nfs4Report, OPERATIONS, operation_name};
 pub(crate) use context::replay_log::{StoreWait, WaitFor};
 pub(crate) use context::shard_context::{Placement, ShardContext};
 pub(crate) use interpreter::characteristic::characteristic_operation;
-pub(crate) use interpreter::resumption::{Resumed, Resumption, SuspendedCall, WaitResult};
+pub(crate) use interpreter::resumption::{Resumption, WaitResult};
 pub(crate) use interpreter::short_compounds::{
     REPLY_LEN_MAX, ShortCompound, ShortHead, ShortOutcome, perform,
 };

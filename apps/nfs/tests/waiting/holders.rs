@@ -8,7 +8,6 @@ use crate::waiting::{
 use stag_engine::{Answer as CallAnswer, App, Call, Config, Cx, Outcome, PeerId, Shard, Token};
 use stag_nfs::{
     Gateway, Nfs4Config, Nfs4Link, Nfs4Records,
-    owner_names::OwnerNames,
     records::{FileHome, RecordKeeper, RecordLog, Records as _},
 };
 use stag_nfs_store::{
@@ -28,7 +27,7 @@ use stag_protocol::{
 };
 use stag_sim::{Fabric, Faults, Port, Sim};
 use stag_verbs::{Limits, Time};
-use std::{collections::VecDeque, path::Path, sync::Arc, time::Duration};
+use std::{collections::VecDeque, path::Path, time::Duration};
 
 const LIMITS: Limits = Limits { send_queue: 128, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
 
@@ -158,25 +157,10 @@ impl World<Files> {
         Self::sharing(directory, config, |home, _| home.with_records(records))
     }
 
-    /// The same as [`lending`](Self::lending), with names of owners at the other shard.
-    pub fn naming(directory: &Path, names: Arc<OwnerNames>) -> Self {
-        let home = |home: Gateway<Files>, exports: &[String]| home.with_exclusive(exports);
-        Self::sharing_with(directory, CONFIG, home, |second| second.with_owner_names(names))
-    }
-
     fn sharing(
         directory: &Path,
         nfs4: Nfs4Config,
         home: impl FnOnce(Gateway<Files>, &[String]) -> Gateway<Files>,
-    ) -> Self {
-        Self::sharing_with(directory, nfs4, home, |second| second)
-    }
-
-    fn sharing_with(
-        directory: &Path,
-        nfs4: Nfs4Config,
-        home: impl FnOnce(Gateway<Files>, &[String]) -> Gateway<Files>,
-        other: impl FnOnce(Gateway<Files>) -> Gateway<Files>,
     ) -> Self {
         let path = directory.join("export");
         std::fs::create_dir_all(&path).unwrap();
@@ -200,7 +184,7 @@ impl World<Files> {
             let files = Files::open(&shared, shard).unwrap();
             Gateway::new(files).with_nfs4(nfs4)
         });
-        Self::of([home(first, &exports), other(second)], b"data", [false, true])
+        Self::of([home(first, &exports), second], b"data", [false, true])
     }
 }
 

@@ -9,7 +9,6 @@ mod client4;
 mod compounds;
 mod counted;
 mod effects;
-mod falling_back;
 mod following;
 mod held;
 mod holders;

@@ -34,7 +34,7 @@ pub(in crate::v4) mod waiting;
 use crate::{
     reply::ReplyWriter,
     requester::{BufferLimits, CallSource, Requester, ShardPeer},
-    v4::context::shard_context::{Placement, ShardFacts},
+    v4::context::shard_context::ShardFacts,
 };
 use stag_engine::{Cx, ItemsFull, Pulled, Time};
 use stag_protocol::{
@@ -141,8 +141,6 @@ pub(super) struct CompoundState {
     /// The slot of its SEQUENCE.
     pub(super) slot: Option<SlotInUse>,
     pub(super) progress: Progress,
-    /// The part of it that this shard executes.
-    pub(super) placement: Placement,
     /// Facts about it at other shards.
     pub(super) shard_facts: ShardFacts,
 }

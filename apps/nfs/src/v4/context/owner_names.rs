@@ -6,7 +6,7 @@
 //! operation that was given a name gets NFS4ERR_DELAY. Nothing else waits: a listing of many
 //! unknown owners waits for [`PATIENCE`] at most, and is made [`WAITS`] times more at most.
 
-use super::{CompoundContext, OpResult, replay_log::WaitFor};
+use super::{CompoundContext, OpResult, replay_log::WaitFor, shard_context::Placement};
 use crate::{
     owner_names::{OwnerKind, OwnerLookups, OwnerNumber, ShardNames},
     v4::Nfs4,
@@ -163,7 +163,11 @@ impl<S: Store> CompoundContext<'_, '_, S> {
                 Ok(found)
             }
             OwnerNumber::Pending(ticket) => {
-                self.await_names(Some(ticket))?;
+                // A compound that the home may have to start again does not wait before it has
+                // found its object.
+                if self.shard_context.placement == Placement::All {
+                    self.await_names(Some(ticket))?;
+                }
                 Err(Status4::Delay.into())
             }
             OwnerNumber::Unavailable => Err(Status4::Delay.into()),

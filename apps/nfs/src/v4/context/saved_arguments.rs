@@ -10,7 +10,7 @@ use stag_protocol::{
 /// Arguments in memory of their own. Data pulled from the caller's memory stays in place; arguments
 /// from the message are copied.
 #[derive(Clone, Debug)]
-pub(crate) struct SavedArguments {
+pub(in crate::v4) struct SavedArguments {
     pieces: [Option<KeptPiece>; PIECES_MAX],
 }
 
@@ -46,13 +46,8 @@ impl SavedArguments {
         Some(kept)
     }
 
-    /// Their octets.
-    pub(in crate::v4) fn len(&self) -> usize {
-        self.pieces.iter().flatten().map(|piece| piece.octets.len()).sum()
-    }
-
     /// The pieces, for a reader.
-    pub(crate) fn pieces(&self) -> [Piece<'_>; PIECES_MAX] {
+    pub(in crate::v4) fn pieces(&self) -> [Piece<'_>; PIECES_MAX] {
         let mut pieces = [Piece::Inline(&[]); PIECES_MAX];
         for (piece, kept) in pieces.iter_mut().zip(self.pieces.iter().flatten()) {
             *piece = match kept.is_chunk {

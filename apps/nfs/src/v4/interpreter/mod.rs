@@ -169,7 +169,6 @@ impl Nfs4 {
             place: Filehandles::default(),
             slot: None,
             progress: Progress::default(),
-            placement: shard_context.placement,
             shard_facts: shard_context.facts,
         };
         let mut context = CompoundContext {
@@ -321,8 +320,6 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         }
         if end == RunEnd::NeedsHome {
             let begun = self.begun();
-            // Of an operation that has waited. It begins again at the home.
-            self.end_changes();
             self.take_back(self.compound.progress.count);
             self.nfs4.keep_log(self.compound.replay_log);
             return CompoundOutcome::NeedsHome(begun);

@@ -8,21 +8,20 @@ use stag_protocol::{
 };
 
 use super::{
-    CallFacts, CompoundOutcome, RunEnd, SequenceOutcome,
+    CompoundOutcome, RunEnd, SequenceOutcome,
     suspended::{CompoundId, SuspendedCompound},
 };
 use crate::{
-    requester::{CallSource, Requester},
+    requester::Requester,
     v4::{
         Nfs4,
         context::{
-            CompoundContext, CompoundState, OpResult, WaitMeans,
-            saved_arguments::SavedArguments,
-            shard_context::{ForwardedReply, Placement, ShardContext},
+            CompoundContext, OpResult, WaitMeans,
+            shard_context::{ForwardedReply, ShardContext},
         },
     },
 };
-use stag_nfs_store::{Answered, Brought, Caller, Status, Store};
+use stag_nfs_store::{Answered, Brought, Status, Store};
 
 /// A compound that is resumed.
 #[derive(Debug)]
@@ -30,33 +29,6 @@ pub(crate) struct Resumption {
     pub(crate) id: CompoundId,
     pub(crate) told: WaitResult,
     pub(crate) means: WaitMeans,
-    /// The home takes one more compound like this one.
-    pub(crate) has_room: bool,
-}
-
-/// A compound that has run again.
-pub(crate) struct Resumed {
-    /// The caller to answer.
-    pub(crate) requester: Option<Requester>,
-    /// The state that the compound reached.
-    pub(crate) outcome: CompoundOutcome,
-    /// The call, if the home has to execute it: see [`CompoundOutcome::NeedsHome`].
-    pub(crate) call: Option<SuspendedCall>,
-}
-
-/// The call of a compound that has waited.
-#[derive(Debug)]
-pub(crate) struct SuspendedCall {
-    pub(crate) source: CallSource,
-    pub(crate) caller: Caller,
-    pub(crate) facts: CallFacts,
-    pub(crate) arguments: SavedArguments,
-}
-
-impl Resumed {
-    const fn without_call(requester: Option<Requester>, outcome: CompoundOutcome) -> Self {
-        Self { requester, outcome, call: None }
-    }
 }
 
 /// Event that a compound waited for.
@@ -83,32 +55,42 @@ impl WaitResult {
 }
 
 impl Nfs4 {
-    /// Resumes a compound that waited.
+    /// Resumes a compound that waited. Returns the caller to answer and the state that the compound
+    /// reached.
     pub(crate) fn resume<S: Store>(
         &mut self,
         cx: &mut Cx<'_>,
         store: &mut S,
-        Resumption { id, told, means, has_room }: Resumption,
-    ) -> Resumed {
+        Resumption { id, told, means }: Resumption,
+    ) -> (Option<Requester>, CompoundOutcome) {
         let Some(SuspendedCompound { state: mut compound, awaits_record, at_home, .. }) =
             self.suspended.take(id)
         else {
             debug_assert!(false, "a compound goes on once");
-            return Resumed::without_call(None, CompoundOutcome::Silent);
+            return (None, CompoundOutcome::Silent);
         };
         if let Some(client) = awaits_record {
             self.recovery.hold_reply(client);
         }
-        let home = compound.note(told).and_then(|reply| Some((at_home?, reply)));
+        let mut home = None;
+        match told {
+            WaitResult::Answered(answer) => compound.replay_log.add(answer),
+            WaitResult::Fetched(brought) => compound.replay_log.bring(brought),
+            WaitResult::Recalled | WaitResult::Turn => {}
+            WaitResult::Home(reply) => {
+                compound.replay_log.clear();
+                home = at_home.map(|away| (away, reply));
+            }
+        }
+        compound.replay_log.restart();
         let requester = compound.requester;
-        let Some(kept) = compound.replay_log.kept.clone() else {
+        let Some(arguments) = compound.replay_log.kept.clone() else {
             debug_assert!(false, "arguments are kept before an operation waits");
-            return Resumed::without_call(requester, CompoundOutcome::Silent);
+            return (requester, CompoundOutcome::Silent);
         };
-        let (source, caller, facts) = (compound.source, compound.caller, compound.call_facts());
-        let pieces = kept.pieces();
+        let pieces = arguments.pieces();
         let arguments = Reader::over(&pieces);
-        let shard_context = compound.shard_context(has_room);
+        let shard_context = ShardContext { facts: compound.shard_facts, ..ShardContext::default() };
         let mut context = CompoundContext {
             nfs4: self,
             store,
@@ -131,65 +113,27 @@ impl Nfs4 {
         let Ok(mut operations) = Compound::parse(arguments) else {
             debug_assert!(false, "arguments are kept as they were");
             context.release_slot();
-            return Resumed::without_call(requester, CompoundOutcome::Silent);
+            return (requester, CompoundOutcome::Silent);
         };
         for _ in 0..context.compound.progress.count {
             operations.next();
         }
         let end = context.run(operations);
         let step = context.conclude_run(end);
-        let needs_home = matches!(step, CompoundOutcome::NeedsHome(_));
-        let call = needs_home.then_some(SuspendedCall { source, caller, facts, arguments: kept });
-        Resumed { call, ..of_requester(requester, step) }
-    }
-}
-
-impl CompoundState {
-    /// Notes the event that it waited for: its operation runs again. Returns the reply of the home.
-    fn note(&mut self, told: WaitResult) -> Option<ForwardedReply> {
-        let mut home = None;
-        match told {
-            WaitResult::Answered(answer) => self.replay_log.add(answer),
-            WaitResult::Fetched(brought) => self.replay_log.bring(brought),
-            WaitResult::Recalled | WaitResult::Turn => {}
-            WaitResult::Home(reply) => {
-                self.replay_log.clear();
-                home = Some(reply);
-            }
-        }
-        self.replay_log.restart();
-        home
-    }
-
-    /// Relation to other shards, as it was before the compound waited. `has_room` means that the
-    /// home takes one more compound: it may have to begin this one again.
-    fn shard_context(&self, has_room: bool) -> ShardContext<'static> {
-        let facts = self.shard_facts;
-        let placement = match self.placement {
-            // The home's part of it has been announced, and is not asked for twice.
-            Placement::Here { first_change, .. } => {
-                Placement::Here { first_change, has_room: has_room && facts.home.is_none() }
-            }
-            placement => placement,
-        };
-        ShardContext { placement, facts, ..ShardContext::default() }
-    }
-
-    /// The facts of its call.
-    fn call_facts(&self) -> CallFacts {
-        let (principal, request_len) = (self.principal, self.request_len);
-        CallFacts { xid: self.reply.xid(), principal, request_len }
+        of_requester(requester, step)
     }
 }
 
 /// Pairs a step with the caller to answer.
-fn of_requester(requester: Option<Requester>, step: CompoundOutcome) -> Resumed {
-    let outcome = match (requester, step) {
+fn of_requester(
+    requester: Option<Requester>,
+    step: CompoundOutcome,
+) -> (Option<Requester>, CompoundOutcome) {
+    match (requester, step) {
         // The reply is in the slot, if it is to be cached there.
-        (None, CompoundOutcome::Done(_)) => CompoundOutcome::Silent,
-        (_, step) => step,
-    };
-    Resumed::without_call(requester, outcome)
+        (None, CompoundOutcome::Done(_)) => (None, CompoundOutcome::Silent),
+        (requester, step) => (requester, step),
+    }
 }
 
 impl<S: Store> CompoundContext<'_, '_, S> {

@@ -346,13 +346,6 @@ impl Nfs4 {
         Some(self.owner_names.as_ref().is_none_or(|names| names.is_answered(ticket)))
     }
 
-    /// Octets of the arguments of a suspended compound, and the origin of its call.
-    pub(crate) fn size_of(&self, id: CompoundId) -> Option<(usize, PeerAddress)> {
-        let state = &self.suspended.get(id)?.state;
-        let octets = state.replay_log.kept.as_ref()?.len();
-        Some((octets, state.source.from))
-    }
-
     /// The caller of a suspended compound.
     pub(crate) fn caller_of(&self, id: CompoundId) -> Option<Caller> {
         self.suspended.get(id).map(|compound| compound.state.caller)

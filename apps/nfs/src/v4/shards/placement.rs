@@ -102,8 +102,8 @@ struct PlacementScan<'a, S> {
     home: Option<u32>,
     current: KnownObject,
     saved: KnownObject,
-    /// A lookup may have to wait for the store: where a delegation may conflict, the home executes
-    /// the compound at once.
+    /// A lookup may have to wait for the store. Only a compound that has not waited can go to the
+    /// home.
     lookup_waits: bool,
     /// The state by which it reads or writes.
     io: Option<StateOther>,
