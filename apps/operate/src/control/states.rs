@@ -30,11 +30,8 @@ pub fn clients(shards: &Shards, from: usize) -> Result<Value, String> {
 pub fn expire(shards: &Shards, client: &str) -> Result<Value, String> {
     let id = client_id(client)?;
     match shards.ask_states(StateQuestion::Expire { client: id })? {
-        StateAnswer::Expired => {
-            let (id, by) = (name_of(id), "stag ctl expire");
-            tracing::info!(target: "stag", client = %id, by, "a client's lease was ended");
-            Ok(json!({ "expired": id }))
-        }
+        StateAnswer::Expired => Ok(json!({ "expired": name_of(id) })),
+        StateAnswer::Crowded => Err("64 clients are being ended already: try again".to_owned()),
         _ => Err(no_client(client)),
     }
 }

@@ -20,6 +20,9 @@ use std::{
 
 /// Time that a shard may take to answer for its counters.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The answer to an order to end a client that takes longer.
+const ENDING: &str = "the client is being ended: its record is not removed yet, or another core \
+                      has its slots ('stag ctl clients4' shows when it is gone)";
 
 /// The way to a shard that runs.
 pub type ShardHandle = Arc<Handle<Snapshot<GatewayReport>>>;
@@ -139,9 +142,13 @@ impl Shards {
     pub fn ask_states(&self, question: StateQuestion) -> Result<StateAnswer, String> {
         let home = self.ends.first().and_then(|end| Some((end, end.states.as_ref()?)));
         let (end, states) = home.ok_or("this server does not serve NFS version 4 (--nfs)")?;
+        let late = match question {
+            StateQuestion::Expire { .. } => ENDING.to_owned(),
+            _ => NoAnswer(0).to_string(),
+        };
         let answer = states.ask(question).ok_or("too many questions wait: try again")?;
         end.handle.tell(Command::Look);
-        answer.recv_timeout(PATIENCE).map_err(|_| NoAnswer(0).to_string())
+        answer.recv_timeout(PATIENCE).map_err(|_| late)
     }
 
     /// Sends one shard an order. False when there is no such shard, or it does not accept it.

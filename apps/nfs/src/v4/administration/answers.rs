@@ -24,7 +24,7 @@ const PLACES_PER_PAGE: usize = 512;
 /// Clients that are being ended for administrators, at most.
 const EXPIRING_MAX: usize = 64;
 
-/// A client that is being ended, and the way of the answer.
+/// A client that is being ended, and the channel for the answer.
 pub(in crate::v4) type ExpiringClient = (u64, SyncSender<StateAnswer>);
 
 impl Nfs4 {
@@ -47,10 +47,12 @@ impl Nfs4 {
         to: SyncSender<StateAnswer>,
         now: Time,
     ) {
-        // The shards that have the slots of a client know its last request.
-        self.renew_lent(now);
         let answer = match question {
-            StateQuestion::Clients { from } => self.clients_page(from, now),
+            StateQuestion::Clients { from } => {
+                // The shards that have the slots of a client know its last request.
+                self.renew_lent(now);
+                self.clients_page(from, now)
+            }
             StateQuestion::States { kind, client, handle, from } => {
                 let key = client.map(|id| self.clients.get(id).and_then(|client| client.key));
                 let file = handle.map(|handle| FileHandle::new(&handle).map(|it| file_id(&it)));
@@ -67,14 +69,21 @@ impl Nfs4 {
                     }
                 }
             }
-            StateQuestion::Expire { client } => match self.clients.get(client) {
-                Some(_) if self.expiring.len() < EXPIRING_MAX => {
-                    return self.expiring.push((client, to));
+            StateQuestion::Expire { client } => {
+                let known = self.clients.get(client).is_some();
+                let has_room = self.expiring.len() < EXPIRING_MAX;
+                let pending = self.expiring.iter_mut().find(|(pending, _)| *pending == client);
+                match pending {
+                    // An earlier order for it has timed out.
+                    Some((_, waiting)) => {
+                        *waiting = to;
+                        return;
+                    }
+                    None if !known => StateAnswer::NoSuchClient,
+                    None if has_room => return self.expiring.push((client, to)),
+                    None => StateAnswer::Crowded,
                 }
-                // Dropping `to` reports that there is no answer.
-                Some(_) => return,
-                None => StateAnswer::NoSuchClient,
-            },
+            }
         };
         // A controller that waits no longer gets none.
         let _ = to.try_send(answer);
@@ -112,6 +121,8 @@ impl Nfs4 {
     fn end_expiring(&mut self, now: Time) {
         for (client, to) in std::mem::take(&mut self.expiring) {
             if self.expire_client(client, now) {
+                let (id, by) = (format_args!("{client:016x}"), "stag ctl expire");
+                tracing::info!(target: "stag", client = %id, by, "a client's lease was ended");
                 let _ = to.try_send(StateAnswer::Expired);
             } else {
                 self.expiring.push((client, to));

@@ -57,6 +57,8 @@ pub enum StateAnswer {
     States(Vec<StateFacts>, Option<usize>),
     /// The client is gone.
     Expired,
+    /// Too many clients are being ended already.
+    Crowded,
     /// No client has this client ID.
     NoSuchClient,
 }
@@ -104,7 +106,7 @@ pub enum CallbackPath {
     Up,
 }
 
-/// An asked question, with the way of its answer.
+/// An asked question, and the channel for its answer.
 #[derive(Debug)]
 pub(in crate::v4) struct Asked {
     question: StateQuestion,

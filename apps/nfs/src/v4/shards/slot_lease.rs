@@ -40,7 +40,8 @@ use crate::{
         context::{CompoundContext, OpResult, state_calls::file_id},
         interpreter::SequenceOutcome,
         session::{
-            BegunSlot, LeasedAccess, LeasedSession, SESSIONS, SlotInUse, SlotOwner, UsedSlots,
+            BegunSlot, LeasedAccess, LeasedSession, RecordPhase, SESSIONS, SlotInUse, SlotOwner,
+            UsedSlots,
         },
     },
 };
@@ -158,8 +159,8 @@ impl Nfs4 {
         }
     }
 
-    /// Lends the slots of a session, `used` ones if there are any, unless it is in use. `requests`
-    /// have come over connections of that shard.
+    /// Lends the slots of a session, `used` ones if there are any, unless it is in use, or its
+    /// client is going to end. `requests` have come over connections of that shard.
     fn lend_slots(
         &mut self,
         session: &SessionId,
@@ -168,6 +169,7 @@ impl Nfs4 {
         requests: u32,
     ) {
         let client = self.sessions.get(session).and_then(|it| self.clients.get(it.client));
+        let client = client.filter(|client| client.record != RecordPhase::Leaving);
         let Some(access) = client.map(|client| self.leased_access(session, client, shard)) else {
             return;
         };

@@ -12,7 +12,7 @@ use crate::{
     v4::{
         Nfs4,
         context::{CompoundContext, OpResult, state_calls::file_id},
-        session::CachedAt,
+        session::{CachedAt, RecordPhase},
     },
 };
 use std::collections::HashMap;
@@ -105,12 +105,14 @@ pub(in crate::v4) struct IoAbout {
 /// The home's side.
 impl Nfs4 {
     /// Returns true if a client can be settled: it has one session, and no more states than the
-    /// `requests` that came over that shard, which pay for the letters about them.
+    /// `requests` that came over that shard, which pay for the letters about them. Not while its
+    /// record is being removed: it ends then, and only the home may decide for it.
     pub(in crate::v4) fn may_settle(&self, id: u64, requests: u32) -> bool {
         let client = self
             .clients
             .get(id)
-            .filter(|client| client.settled == CachedAt::Nowhere && client.sessions == 1);
+            .filter(|client| client.settled == CachedAt::Nowhere && client.sessions == 1)
+            .filter(|client| client.record != RecordPhase::Leaving);
         let states = client.and_then(|client| client.key).map(|key| self.state.states_of(key));
         states.is_some_and(|states| states <= requests as usize)
     }
