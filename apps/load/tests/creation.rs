@@ -39,7 +39,11 @@ fn tried(
         reconnects,
         tickets: Some(Tickets::new(GssService::Integrity, || Ok(Box::new(Granted(1))))),
         contexts_max: 2,
-        creation: Some(TcpCreation { at: ([127, 0, 0, 1], port).into(), tls: None }),
+        creation: Some(TcpCreation {
+            at: ([127, 0, 0, 1], port).into(),
+            tls: None,
+            after_losses: true,
+        }),
         timeout: Duration::from_secs(20),
         ..LoadPlan::new(Workload::Null, 0, 4)
     };

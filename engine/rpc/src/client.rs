@@ -111,8 +111,8 @@ impl ClientBuilder {
     /// Makes calls by tickets, in contexts of RPCSEC_GSS, instead of the credential. The first call
     /// creates a context, and may wait for a KDC. If the server refuses that over RDMA, it is
     /// created over TCP ([`Tickets::tcp_port`]): the client's thread waits for that, ten seconds at
-    /// most. If the server refuses by ending the connection, an asynchronous client needs
-    /// [`keep_connected`](Self::keep_connected).
+    /// most for the connection and for the answer. If the server refuses by ending the connection,
+    /// an asynchronous client needs [`keep_connected`](Self::keep_connected).
     #[must_use]
     pub fn tickets(self, tickets: Tickets) -> Self {
         Self { tickets: Some(tickets), ..self }

@@ -337,7 +337,7 @@ impl Contexts {
         peers: &[PeerId],
         cause: Cause,
     ) {
-        if !self.route.has_detour() {
+        if !self.route.watches_losses() {
             return;
         }
         for (at, place) in self.places.iter_mut().enumerate() {

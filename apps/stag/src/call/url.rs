@@ -88,7 +88,7 @@ impl Url {
     /// The place where contexts of Kerberos are created if the server refuses that over RDMA.
     /// It is called without TLS, as calls over RDMA are.
     pub fn creation(&self) -> Option<TcpCreation> {
-        TcpCreation::of(&self.server, self.gss_port.unwrap_or(TcpCreation::PORT), None)
+        TcpCreation::of(&self.server, self.gss_port, None)
     }
 
     /// The server's host as the URL has it: a name, or an address.

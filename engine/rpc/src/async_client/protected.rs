@@ -219,7 +219,7 @@ impl OrderProtector {
     /// The connection has ended, perhaps because of an outstanding request for a context, which a
     /// kept connection must not make again.
     pub(super) fn note_loss(&mut self, cause: Cause) {
-        if self.asked.is_some() && self.route.has_detour() {
+        if self.asked.is_some() && self.route.watches_losses() {
             self.lost = Some(cause);
         }
     }

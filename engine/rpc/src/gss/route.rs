@@ -18,6 +18,10 @@ pub struct TcpCreation {
     pub at: SocketAddr,
     /// TLS of the connection (RFC 9289); without it the server is called in the clear.
     pub tls: Option<Arc<ClientTls>>,
+    /// A connection over RDMA that ends while a context is asked for counts as a refusal, too. Only
+    /// where the port was named: otherwise a server that was just started again would be asked at a
+    /// port where perhaps nothing listens.
+    pub after_losses: bool,
 }
 
 impl TcpCreation {
@@ -25,11 +29,12 @@ impl TcpCreation {
     /// RDMA.
     pub const PORT: u16 = 2_049;
 
-    /// The host of `to` at this port. None if calls go over TCP, or to a process of this host.
-    pub fn of(to: &Endpoint, port: u16, tls: Option<Arc<ClientTls>>) -> Option<Self> {
+    /// The host of `to` at this port, by default [`Self::PORT`]. None if calls go over TCP, or to a
+    /// process of this host.
+    pub fn of(to: &Endpoint, port: Option<u16>, tls: Option<Arc<ClientTls>>) -> Option<Self> {
         let mut at = to.fabric()?.ip()?;
-        at.set_port(port);
-        Some(Self { at, tls })
+        at.set_port(port.unwrap_or(Self::PORT));
+        Some(Self { at, tls, after_losses: port.is_some() })
     }
 }
 
@@ -53,9 +58,9 @@ impl CreationRoute {
         Self { tcp, reconnects, ..Self::default() }
     }
 
-    /// Returns true if a refusal leads to TCP.
-    pub const fn has_detour(&self) -> bool {
-        self.tcp.is_some()
+    /// Returns true if the end of the connection leads to TCP.
+    pub fn watches_losses(&self) -> bool {
+        self.tcp.as_ref().is_some_and(|tcp| tcp.after_losses)
     }
 
     /// Takes the failure of a creation over the connection of the calls. From then on creations go
@@ -67,6 +72,11 @@ impl CreationRoute {
         let refusal = match fault {
             _ if self.tcp.is_none() => return Err(fault),
             CreationFault::Refused(refusal) => refusal,
+            CreationFault::Call(CallError::Failed(CallFault::Disconnected(_)))
+                if !self.watches_losses() =>
+            {
+                return Err(fault);
+            }
             CreationFault::Call(CallError::Failed(CallFault::Disconnected(cause)))
                 if !self.reconnects =>
             {

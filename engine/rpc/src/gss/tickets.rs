@@ -31,7 +31,7 @@ pub struct Tickets {
     open: Arc<OpenSource>,
     service: GssService,
     /// Port of the server over TCP.
-    port: u16,
+    port: Option<u16>,
 }
 
 impl fmt::Debug for Tickets {
@@ -46,7 +46,7 @@ impl Tickets {
         service: GssService,
         open: impl Fn() -> Result<Box<dyn ContextSource>, ContextFault> + Send + Sync + 'static,
     ) -> Self {
-        Self { open: Arc::new(open), service, port: TcpCreation::PORT }
+        Self { open: Arc::new(open), service, port: None }
     }
 
     /// Tickets of Kerberos 5, with MIT's library.
@@ -54,11 +54,11 @@ impl Tickets {
         Self::new(service, move || tickets.source())
     }
 
-    /// The server's port over TCP, at which contexts are created if it refuses them over RDMA.
-    /// Default: 2049.
+    /// The server's port over TCP, at which contexts are created if it refuses them over RDMA, by
+    /// an answer or by ending the connection. Default: 2049, after an answer alone.
     #[must_use]
     pub fn tcp_port(self, port: u16) -> Self {
-        Self { port, ..self }
+        Self { port: Some(port), ..self }
     }
 
     /// The place of contexts of the server at `to`, if it refuses to create them over RDMA.

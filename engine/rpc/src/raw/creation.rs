@@ -19,8 +19,8 @@ const SLOTS: [usize; 3] = [16, 4, 1];
 
 impl CreationRoute {
     /// Creates a context over TCP, with a token of its own: a server takes each token once. Waits
-    /// for the server, ten seconds at most. None while requests go over the connection of the
-    /// calls; they do so again after a failure.
+    /// for the server, ten seconds at most in each step. None while requests go over the connection
+    /// of the calls; they do so again after a failure.
     pub fn create(
         &mut self,
         source: &mut dyn ContextSource,

@@ -279,7 +279,7 @@ impl<P: Provider> RawClient<P> {
         if let Some(created) = route.create(&mut **source, service, to, timeout) {
             return Ok(created?);
         }
-        self.watches_losses = route.has_detour();
+        self.watches_losses = route.watches_losses();
         match self.create_context(&mut **source, service, to) {
             Err(fault) => route.leave_connection(fault)?,
             created => return created,
