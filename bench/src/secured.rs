@@ -421,9 +421,8 @@ impl SecuredEnds {
         }
     }
 
-    /// Nanoseconds that the server takes for each of `calls` calls, and that the protection alone
-    /// of as many octets takes.
-    pub fn beside_floor(&mut self, call: SecuredCall, calls: u64) -> (u64, u64) {
+    /// Nanoseconds that the server takes for each of `calls` calls.
+    pub fn server_time(&mut self, call: SecuredCall, calls: u64) -> u64 {
         self.ask(call, 4 * DEPTH as u64, &mut |serve| serve());
         let (clock, mut spent) = (self.clock, Duration::ZERO);
         let before = self.client.app().done;
@@ -433,8 +432,12 @@ impl SecuredEnds {
             spent += clock.now().since(begun);
         });
         let made = (self.client.app().done - before).max(1);
-        let each = |time: Duration, calls: u64| time.as_nanos() as u64 / calls.max(1);
-        (each(spent, made), each(floor(&clock, call, self.enctype, calls), calls))
+        spent.as_nanos() as u64 / made
+    }
+
+    /// Nanoseconds that the protection alone of each of `calls` calls takes.
+    pub fn floor(&self, call: SecuredCall, calls: u64) -> u64 {
+        floor(&self.clock, call, self.enctype, calls).as_nanos() as u64 / calls.max(1)
     }
 }
 

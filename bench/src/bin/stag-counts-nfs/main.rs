@@ -12,8 +12,9 @@
 //!   version of NFS, 32 at a time;
 //! - `shm-trusted/null|getattr|read-64k|write-64k|read-1m|write-1m/sys|krb5|krb5i|krb5p`: the
 //!   server's side of calls of version 3 under this security flavor, 8 at a time;
-//! - `floor`: prints, not counts, the rates of READ and WRITE of 1 MiB under krb5i and krb5p at the
-//!   server, and those of their protection alone, on the same core;
+//! - `floor`: prints, not counts, the times of NULL and GETATTR under AUTH_SYS and krb5, and the
+//!   rates of READ and WRITE of 1 MiB under krb5i and krb5p at the server, next to those of their
+//!   protection alone, on the same core;
 //! - `load-iwarp|load-shm[/DEPTH]`: the generator's side of NULL, DEPTH at a time (1 when it is not
 //!   said).
 
