@@ -136,7 +136,9 @@ fn version_4_is_timed_by_the_operation_of_its_compounds() {
         let rows = hist[list].as_array().unwrap().clone();
         rows.into_iter().find(|it| it["program"] == "nfs4" && it[name] == word)
     };
-    wait_for("WRITEs", || found("operations", "operation", "Write").is_some());
+    wait_for("READs and WRITEs", || {
+        ["Read", "Write"].iter().all(|it| found("operations", "operation", it).is_some())
+    });
     let read = found("operations", "operation", "Read").unwrap();
     assert!(found("procedures", "procedure", "COMPOUND").is_some());
     let stages: Vec<_> = read["stages"].as_array().unwrap().iter().map(|it| &it["stage"]).collect();

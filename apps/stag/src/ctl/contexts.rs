@@ -1,8 +1,11 @@
 //! Contexts of Kerberos by principal, as a table.
 
-use super::cells::{list, table, uptime, word};
+use super::cells::{cut, list, table, uptime, word};
 use serde_json::{Value, json};
 use std::fmt::Write;
+
+/// Columns of a principal, at most.
+const PRINCIPAL: usize = 24;
 
 /// The reply to `contexts`.
 pub fn text(value: &Value) -> String {
@@ -10,13 +13,14 @@ pub fn text(value: &Value) -> String {
         let of = |pointer: &str| word(group, pointer);
         let idle = group.get("idle_ms").and_then(Value::as_f64).map(|millis| json!(millis / 1e3));
         let [idle, left] = [idle.as_ref(), group.get("expires_in_s")].map(uptime);
-        vec![of("/contexts"), idle, left, of("/sec"), of("/host"), of("/principal")]
+        let principal = cut(&of("/principal"), PRINCIPAL);
+        vec![of("/contexts"), idle, left, of("/sec"), principal, of("/host")]
     };
     let rows: Vec<_> = list(value, "/principals").map(row).collect();
     if rows.is_empty() {
         return "no contexts\n".to_owned();
     }
-    let heads = [" contexts", " idle", " expires in", "sec", "host", "principal"];
+    let heads = [" contexts", " idle", " expires in", "sec", "principal", "host"];
     let mut text = table(&heads, &rows);
     let left_out = value.get("left_out").and_then(Value::as_u64).unwrap_or(0);
     if left_out > 0 {
@@ -45,8 +49,8 @@ mod tests {
         ];
         let shown = text(&json!({ "contexts": 192, "principals": groups, "left_out": 3 }));
         assert!(shown.lines().all(|line| line.chars().count() <= WIDTH), "{shown}");
-        assert!(shown.contains("00:01:01    10:00:00  krb5p  10.0.0.1 "), "{shown}");
-        assert!(shown.contains("  alice@EXAMPLE.ORG\n") && !shown.contains('\u{1b}'), "{shown}");
+        assert!(shown.contains("00:01:01    10:00:00  krb5p  alice@EXAMPLE.ORG "), "{shown}");
+        assert!(shown.contains("  10.0.0.1\n") && !shown.contains('\u{1b}'), "{shown}");
         assert!(shown.ends_with("and 3 more, which were used before these\n"), "{shown}");
         assert_eq!(text(&json!({ "contexts": 0, "principals": [] })), "no contexts\n");
     }

@@ -161,8 +161,8 @@ impl Reloader {
                 .map_err(|error| Refused(format!("{}: {error}", self.file.display())))?,
             _ if copies(&plan) != self.exports => {
                 return Err(Refused(
-                    "exports in memory and on CephFS, and their sec, are those of the start: start \
-                     the server again"
+                    "exports in memory and on CephFS are those of the start: start the server \
+                     again"
                         .to_owned(),
                 ));
             }
@@ -201,11 +201,9 @@ impl Reloader {
     }
 }
 
-/// The exports, for stores that cannot exchange them: all that such exports can have.
+/// The exports, for stores that cannot exchange them.
 fn copies(plan: &Plan) -> Vec<String> {
-    let copy = |export: &Exported| {
-        let Exported { name, path, read_only, rules, .. } = export;
-        format!("{name} {path:?} {read_only} {:?}", rules.options.security)
-    };
+    let copy =
+        |export: &Exported| format!("{} {:?} {}", export.name, export.path, export.read_only);
     plan.exports.iter().map(copy).collect()
 }
