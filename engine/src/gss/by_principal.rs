@@ -49,7 +49,7 @@ impl PrincipalContexts {
     fn add(&mut self, context: &GssContext) {
         self.contexts += 1;
         self.ends = self.ends.max(context.ends);
-        let used_at = Time(context.used());
+        let used_at = context.used_at();
         if used_at >= self.used_at {
             (self.used_at, self.service) = (used_at, context.service());
         }

@@ -17,7 +17,7 @@ use stag_protocol::rpc::{
     PrincipalId, UnixUser,
     gss::{GssService, MajorStatus},
 };
-use stag_verbs::PeerAddress;
+use stag_verbs::{PeerAddress, Time};
 use std::{
     fmt, io,
     panic::{self, AssertUnwindSafe},
@@ -239,6 +239,11 @@ impl GssContext {
     pub(super) const fn slot(&self) -> usize {
         let [a, b, c, d, ..] = self.handle;
         u32::from_be_bytes([a, b, c, d]) as usize
+    }
+
+    /// The time of the latest use, by the shards' clock; of the set-up before the first call.
+    pub(super) fn used_at(&self) -> Time {
+        Time(self.used() & !SERVICE_BITS)
     }
 
     /// The service of the latest call; none before the first one.
