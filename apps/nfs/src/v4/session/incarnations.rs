@@ -85,8 +85,8 @@ mod tests {
     use crate::{
         records::OriginMark,
         v4::{
-            Nfs4Config,
-            session::{NewClient, Principal},
+            Nfs4Config, StateAnswer, StateQuestion,
+            session::{NewClient, Principal, RecordPhase},
         },
     };
     use stag_engine::PeerAddress;
@@ -95,7 +95,15 @@ mod tests {
         Claim, DelegationOffer, DelegationPolicy, FileId, FileRef, OpenRequest, StateLimits,
         StateTables,
     };
-    use std::time::Duration;
+    use std::{sync::mpsc::TryRecvError, time::Duration};
+
+    fn store() -> Memory {
+        let memory = MemoryConfig::new(
+            vec![MemoryExport { name: "m".to_owned(), copy_of: None, read_only: false }],
+            1 << 20,
+        );
+        Memory::new(&memory, &mut |_| {}).unwrap()
+    }
 
     fn nfs4() -> Nfs4 {
         let config = Nfs4Config {
@@ -107,11 +115,7 @@ mod tests {
             key: [3; 16],
             cluster: None,
         };
-        let memory = MemoryConfig::new(
-            vec![MemoryExport { name: "m".to_owned(), copy_of: None, read_only: false }],
-            1 << 20,
-        );
-        let mut nfs4 = Nfs4::new(config, &Memory::new(&memory, &mut |_| {}).unwrap());
+        let mut nfs4 = Nfs4::new(config, &store());
         let limits = StateLimits { clients: 2, ..StateLimits::default() };
         nfs4.state = StateTables::new(0, 7, 90_000, limits);
         nfs4
@@ -185,5 +189,25 @@ mod tests {
         nfs4.confirm(second, 1, Time(0)).unwrap();
         let third = exchange(&mut nfs4, b"third", 1);
         assert_eq!(nfs4.confirm(third, 1, Time(0)), Err(Status4::Delay));
+    }
+
+    #[test]
+    fn a_client_that_is_being_ended_is_ended_once_and_settled_nowhere() {
+        let mut nfs4 = nfs4();
+        let id = exchange(&mut nfs4, b"one", 1);
+        nfs4.confirm(id, 1, Time(0)).unwrap();
+        assert!(nfs4.may_settle(id, 1));
+        // Its record is being removed.
+        nfs4.clients.get_mut(id).unwrap().record = RecordPhase::Leaving;
+        assert!(!nfs4.may_settle(id, 1));
+        let desk = nfs4.desk();
+        let orders = [0, 1].map(|_| desk.ask(StateQuestion::Expire { client: id }).unwrap());
+        nfs4.answer_desk(&store(), Time(0));
+        let answers = orders.each_ref().map(|order| order.try_recv());
+        assert_eq!(answers, [Err(TryRecvError::Disconnected), Err(TryRecvError::Empty)]);
+        nfs4.clients.count_session_end(id, 1);
+        nfs4.end_client(id);
+        nfs4.answer_desk(&store(), Time(0));
+        assert_eq!(orders[1].try_recv(), Ok(StateAnswer::Expired));
     }
 }
