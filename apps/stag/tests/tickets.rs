@@ -125,6 +125,30 @@ fn measured(home: &Home, realm: &Folder, arguments: &[&str]) -> serde_json::Valu
     serde_json::from_slice(&done.stdout).unwrap()
 }
 
+/// A server over RDMA and TCP, for which alice has a ticket.
+struct Served {
+    home: Home,
+    realm: Realm,
+    keytab: PathBuf,
+    ports: [u16; 2],
+    server: Server,
+}
+
+/// Starts it. None where there is no KDC.
+fn served() -> Option<Served> {
+    let home = Home::new();
+    let (realm, keytab) = match realm_of_localhost() {
+        Ok(realm) => realm,
+        Err(why) => {
+            skip(&why);
+            return None;
+        }
+    };
+    let ports = [free_port(), free_port()];
+    let server = serve(&home, &realm.folder, &keytab, ports);
+    Some(Served { home, realm, keytab, ports, server })
+}
+
 /// The reason, if a test cannot run here.
 fn skip(why: &str) {
     assert!(env::var_os("STAG_NO_SKIP").is_none(), "must not be skipped: {why}");
@@ -133,13 +157,7 @@ fn skip(why: &str) {
 
 #[test]
 fn a_load_is_made_by_tickets_under_every_protection() {
-    let home = Home::new();
-    let (realm, keytab) = match realm_of_localhost() {
-        Ok(realm) => realm,
-        Err(why) => return skip(&why),
-    };
-    let ports = [free_port(), free_port()];
-    let _server = serve(&home, &realm.folder, &keytab, ports);
+    let Some(Served { home, realm, ports, server: _server, .. }) = served() else { return };
     let of_each = ["--connections", "2", "--depth", "2", "--calls", "40", "--file-size", "64K"];
     let rdma = (format!("iwarp://localhost:{}", ports[0]), ["null", "nfs3:mixed", "nfs4:meta"]);
     let tcp = format!("tcp://localhost:{}", ports[1]);
@@ -187,13 +205,7 @@ fn stag_cores() -> usize {
 
 #[test]
 fn a_run_gets_other_contexts_from_a_server_that_was_started_again() {
-    let home = Home::new();
-    let (realm, keytab) = match realm_of_localhost() {
-        Ok(realm) => realm,
-        Err(why) => return skip(&why),
-    };
-    let ports = [free_port(), free_port()];
-    let mut server = serve(&home, &realm.folder, &keytab, ports);
+    let Some(Served { home, realm, keytab, ports, mut server }) = served() else { return };
     let url = format!("iwarp://localhost:{}/data?sec=krb5p", ports[0]);
     let result = thread::scope(|scope| {
         let run = scope.spawn(|| {
@@ -214,13 +226,7 @@ fn a_run_gets_other_contexts_from_a_server_that_was_started_again() {
 
 #[test]
 fn contexts_are_listed_by_principal_while_a_load_uses_them() {
-    let home = Home::new();
-    let (realm, keytab) = match realm_of_localhost() {
-        Ok(realm) => realm,
-        Err(why) => return skip(&why),
-    };
-    let ports = [free_port(), free_port()];
-    let _server = serve(&home, &realm.folder, &keytab, ports);
+    let Some(Served { home, realm, ports, server: _server, .. }) = served() else { return };
     let listed = || {
         let done = home.run(&["ctl", "--json", "contexts"]);
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));

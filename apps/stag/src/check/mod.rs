@@ -7,6 +7,7 @@ use crate::{
     call::{Url, client_of, connect, meet_mount, split},
     caller::{self, say},
     stop::Stop,
+    ticket,
     tls::explained,
 };
 use serde_json::json;
@@ -77,8 +78,11 @@ pub fn run(arguments: &options::CheckOptions) -> Result<(), Error> {
     let first = report.steps.iter().find_map(|step| Some((step.name, step.failure.as_ref()?)));
     let first =
         first.map_or_else(String::new, |(name, failure)| format!("; the first: {name}: {failure}"));
+    // A step that has no context says only that.
+    let no_context = ticket::take_fault().map_or_else(String::new, |fault| format!("; {fault}"));
     Err(Error::failure(format!(
-        "{failed} steps failed, {skipped} were not tried, {passed} passed (seed {seed}){first}"
+        "{failed} steps failed, {skipped} were not tried, {passed} passed (seed \
+         {seed}){first}{no_context}"
     )))
 }
 
