@@ -65,7 +65,7 @@ impl Account {
         self.held
     }
 
-    /// Octets that the peer holds, and those that we work on for it.
+    /// Octets that the peer holds or that we work on for it.
     pub(crate) const fn occupied(&self) -> u64 {
         self.held.saturating_add(self.worked_on)
     }

@@ -1,7 +1,7 @@
 //! Long protected calls and replies, of which each pass carries out one step, and replies that wait
 //! for memory.
 //!
-//! To seal a MiB takes a core some 2 ms, for which others would wait. Steps are charged to their
+//! To seal a MiB takes a core milliseconds, for which others would wait. Steps are charged to their
 //! peer as its calls are (see `turns`), and all that wait for one take turns. The memory that they
 //! occupy meanwhile counts against the share of their peer (see `account`), as does the reply that
 //! the client of a call has offered room for.

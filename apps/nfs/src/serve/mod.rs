@@ -110,7 +110,8 @@ pub struct Started {
     pub streams: usize,
     /// Its part of the duplicate request cache.
     pub duplicates: reply_cache::ReplyCacheBudget,
-    /// The place for questions about clients and states of version 4; the first shard's are of all.
+    /// The place for questions about clients and states of version 4. The first shard answers for
+    /// all shards.
     pub states: Option<Arc<StateDesk>>,
     /// Memory of an in-memory store.
     pub memory: Option<Budget>,

@@ -8,7 +8,7 @@ use stag_protocol::{
     xdr::Reader,
 };
 
-/// Operations of a compound that are looked at. Those of clients have their operation before.
+/// Operations of a compound that are looked at. Clients send the one that matters among these.
 const LOOKED_AT: usize = 16;
 
 /// The first operation of a compound that does more than check a session, name objects and look at
