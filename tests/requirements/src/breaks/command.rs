@@ -43,8 +43,9 @@ VERDICTS
                     test is weak (strengthen it)
   nothing compiled  no change of the line is a program: write one into the rule
   fails whole       the test fails while all lines are whole
-  not run here      the test needs a guest, a device or a tool that is not here, or the file is
-                    built with a feature only
+  not run here      the test needs a guest, a device or a tool that is not here; or its program is
+                    not built of the line's file, which needs a feature, or stands in a crate that
+                    the test does not use (name a test of that crate)
 
 A CHANGE OF YOUR OWN
   In the rule's table; 'from' stands in the file once. It takes the place of the automatic ones \

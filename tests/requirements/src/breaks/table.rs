@@ -350,7 +350,11 @@ const MEANINGS: [(BreakVerdict, &str); 7] = [
     (BreakVerdict::Caught, "a test failed"),
     (BreakVerdict::Hung, "a test that ends soon otherwise did not end, and was stopped"),
     (BreakVerdict::Refused, "an assertion that the compiler checks does not hold"),
-    (BreakVerdict::NotRunHere, "the tests need a guest, a device or a tool that was not there"),
+    (
+        BreakVerdict::NotRunHere,
+        "the tests need a guest, a device or a tool that was not there, or are not built of the \
+         line's file",
+    ),
     (BreakVerdict::FailsWhole, "the tests fail while all lines are whole"),
     (BreakVerdict::NothingCompiled, "no change of the line is a program"),
     (BreakVerdict::Survived, "the tests pass although the line was changed"),
