@@ -52,6 +52,7 @@ pub(super) fn begin(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: &[u8
         return false;
     };
     let (front, _) = room.split_at_mut(part.len()); // the part is shorter than the payload
+    // RFC 5041 §5.2 [5041-24]: the payload of every valid segment is placed
     copy_octets(part, front);
     shared.stats.octets_placed += part.len() as u64;
     arrival.count(part.len(), &mut shared.windows, conn.qp.scope());
@@ -106,7 +107,6 @@ fn finish(conn: &mut IwarpConn, shared: &mut IwarpShared) {
         return close::violate(conn, shared, violation);
     }
     shared.stats.fpdus_in += 1;
-    // RFC 5041 §5.2 [5041-24]: the payload of every valid segment is placed
     let judged = link.stream.handle_landed(&arrival.header, payload);
     let token = match judged {
         Ok(Inbound::ReadResponse(segment)) => Some(segment.token),
