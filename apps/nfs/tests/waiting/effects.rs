@@ -83,6 +83,43 @@ fn a_file_that_another_shard_makes_and_denies_is_opened_at_the_first_try() {
     assert_eq!(scene.names().len(), 3);
 }
 
+/// It would be refused, or deny what others may be about to do, if its arguments were not kept.
+#[test]
+fn an_open_that_another_shard_has_made_its_file_for_waits_although_no_buffer_is_free() {
+    let mut scene = Scene::new();
+    // The second shard has the slots from here on.
+    let requests = look_behind(&scene.directory, named(b"first", guarded(), PLAIN));
+    opened(&ask(&mut scene.world, 1, &requests));
+    let requests = look_behind(&scene.directory, named(b"made", guarded(), ALONE));
+    let sequence = scene.world.sequence(1);
+    let all: Vec<_> = std::iter::once(sequence).chain(requests).collect();
+    scene.world.is_stuck = true;
+    scene.world.send(1, &all);
+    (0..1_000).for_each(|_| scene.world.step());
+    assert_eq!(scene.names(), ["first", "made"]);
+    let taken = scene.world.server.with_app(|_, cx| {
+        let lens = [1 << 20, 8 << 10, 1];
+        let all = std::iter::from_fn(|| lens.into_iter().find_map(|len| cx.take(len)));
+        let mut taken: Vec<_> = all.collect();
+        // The reply has one: without it the home would not begin.
+        taken.pop();
+        taken
+    });
+    scene.world.is_arrival_stuck = true;
+    scene.world.is_stuck = false;
+    (0..1_000).for_each(|_| scene.world.step());
+    assert_eq!(scene.world.server.snapshot().app.nfs4.suspended, 1);
+    drop(taken);
+    scene.world.is_arrival_stuck = false;
+    let reply = loop {
+        scene.world.step();
+        if let Some(reply) = scene.world.take(1) {
+            break reply;
+        }
+    };
+    opened(&reply);
+}
+
 /// Opens of one client, at most, which are a third of all places, and opens of one file.
 const OPENS: u32 = 65_536_u32.div_ceil(3);
 const OPENS_OF_FILE: u32 = OPENS / 2;

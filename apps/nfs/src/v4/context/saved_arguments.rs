@@ -1,5 +1,7 @@
 //! Arguments of a compound that outlive the message that they came in.
 
+use std::sync::Arc;
+
 use stag_engine::{Cx, Pulled, config};
 use stag_pools::Extent;
 use stag_protocol::{
@@ -17,8 +19,27 @@ pub(in crate::v4) struct SavedArguments {
 /// A piece of them.
 #[derive(Clone, Debug)]
 struct KeptPiece {
-    octets: Extent,
+    octets: Octets,
     is_chunk: bool,
+}
+
+/// The memory of a piece.
+#[derive(Clone, Debug)]
+enum Octets {
+    Buffer(Extent),
+    /// No buffer was free.
+    Heap(Arc<[u8]>),
+}
+
+impl std::ops::Deref for Octets {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Buffer(octets) => octets,
+            Self::Heap(octets) => octets,
+        }
+    }
 }
 
 impl SavedArguments {
@@ -29,17 +50,29 @@ impl SavedArguments {
         arguments: &Reader<'_>,
         pulled: Pulled<'_>,
     ) -> Option<Self> {
+        Self::with(arguments, |octets| match pulled.share(octets) {
+            Some(octets) => Some(Octets::Buffer(octets)),
+            None => {
+                let mut copy = cx.take(octets.len())?;
+                copy.append(octets).ok()?;
+                Some(Octets::Buffer(copy.freeze()))
+            }
+        })
+    }
+
+    /// The same without a buffer, for a compound that cannot be refused any more. Its places are
+    /// few ([`super::super::interpreter::suspended`]), and so is what they allocate.
+    #[cold]
+    pub(in crate::v4) fn on_heap(arguments: &Reader<'_>) -> Option<Self> {
+        Self::with(arguments, |octets| Some(Octets::Heap(octets.into())))
+    }
+
+    #[inline]
+    fn with(arguments: &Reader<'_>, mut keep: impl FnMut(&[u8]) -> Option<Octets>) -> Option<Self> {
         let mut kept = Self { pieces: [const { None }; PIECES_MAX] };
         let mut places = kept.pieces.iter_mut();
         for piece in arguments.pieces() {
-            let octets = match pulled.share(piece.octets()) {
-                Some(octets) => octets,
-                None => {
-                    let mut copy = cx.take(piece.octets().len())?;
-                    copy.append(piece.octets()).ok()?;
-                    copy.freeze()
-                }
-            };
+            let octets = keep(piece.octets())?;
             let is_chunk = matches!(piece, Piece::Chunk(_));
             *places.next()? = Some(KeptPiece { octets, is_chunk });
         }
@@ -59,7 +92,7 @@ impl SavedArguments {
     }
 
     /// The kept form of `octets`, which are within one of the pieces of `arguments`, the arguments
-    /// that are kept here.
+    /// that are kept here. None also if they are in no buffer.
     pub(in crate::v4) fn share(&self, arguments: &Reader<'_>, octets: &[u8]) -> Option<Extent> {
         let wanted = octets.as_ptr_range();
         arguments.pieces().zip(self.pieces.iter().flatten()).find_map(|(piece, kept)| {
@@ -67,14 +100,20 @@ impl SavedArguments {
             let is_inside = there.start <= wanted.start && wanted.end <= there.end;
             let from = (wanted.start as usize).checked_sub(there.start as usize);
             let from = from.filter(|_| is_inside && !octets.is_empty())?;
-            let to = from.checked_add(octets.len()).filter(|to| *to <= kept.octets.len())?;
-            Some(kept.octets.slice(from..to))
+            let Octets::Buffer(kept) = &kept.octets else { return None };
+            let to = from.checked_add(octets.len()).filter(|to| *to <= kept.len())?;
+            Some(kept.slice(from..to))
         })
     }
 
     /// Number of medium and large buffers that they occupy.
     pub(in crate::v4) fn buffers(&self) -> [usize; 2] {
-        let lens = || self.pieces.iter().flatten().map(|kept| kept.octets.capacity());
+        let lens = || {
+            self.pieces.iter().flatten().filter_map(|kept| match &kept.octets {
+                Octets::Buffer(octets) => Some(octets.capacity()),
+                Octets::Heap(_) => None,
+            })
+        };
         [
             lens()
                 .filter(|len| (config::MESSAGE_LEN + 1..=config::MEDIUM_LEN).contains(len))

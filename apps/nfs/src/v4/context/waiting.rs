@@ -285,8 +285,10 @@ impl<S: Store> CompoundContext<'_, '_, S> {
             let kept = SavedArguments::of(self.cx, &self.arguments, self.pulled);
             let limits = self.means.limits;
             let suspended = &self.nfs4.suspended;
-            self.compound.replay_log.kept =
-                kept.filter(|kept| has_effect || suspended.may_hold(kept, limits));
+            self.compound.replay_log.kept = match has_effect {
+                true => kept.or_else(|| SavedArguments::on_heap(&self.arguments)),
+                false => kept.filter(|kept| suspended.may_hold(kept, limits)),
+            };
         }
         self.compound.replay_log.kept.is_some()
     }
