@@ -204,7 +204,7 @@ impl Core {
             }
             let replies = self.counters.stats.responder.replies.total();
             if std::mem::replace(&mut self.turns.replies, replies) != replies {
-                self.note_posted(peer, 0);
+                self.note_posted(peer);
             }
         }
         self.hear(payer);

@@ -5,7 +5,7 @@ use crate::support::{
     Raw,
     attacks::{CLIENTS, GRANT, Sender, server_config, server_limits},
     message,
-    refusing::Refusing,
+    refusing::{Refusing, SentBy},
     rpc,
 };
 use stag_engine::{Answer, AnswerItem, App, Call, Config, Cx, ExtentLists, Extents, Meter, Shard};
@@ -129,8 +129,8 @@ fn plain(xid: u32) -> Vec<u8> {
 }
 
 /// Calls of the clients in the measured time, and of a reader next to them if `has_reader`, where
-/// a doorbell takes `per_write` nanoseconds for the data of a call.
-fn measure(has_reader: bool, per_write: u64) -> (u64, u64) {
+/// the data of a call takes `per_write` nanoseconds of a doorbell or a poll.
+fn measure(has_reader: bool, per_write: u64, sent_by: SentBy) -> (u64, u64) {
     let (fabric, time) = (Fabric::new(5, ONE_WAY), Arc::new(VirtualCore::default()));
     let config = Config { meter: Some(Arc::clone(&time) as Arc<dyn Meter>), ..server_config() };
     let pool = Pool::new(&[Class { slot_len: DATA, count: 1 }]).unwrap();
@@ -142,7 +142,7 @@ fn measure(has_reader: bool, per_write: u64) -> (u64, u64) {
     let app = WithData { time: Arc::clone(&time), data: parts, lists: ExtentLists::new(64) };
     let spent = Rc::new(Cell::new(0));
     let (of_ring, noted) = (Arc::clone(&time), Rc::clone(&spent));
-    let end = Refusing::spending(fabric.end("server", server_limits()), move |octets| {
+    let end = Refusing::spending(fabric.end("server", server_limits()), sent_by, move |octets| {
         let nanoseconds = octets * per_write / DATA as u64;
         noted.set(noted.get() + nanoseconds);
         of_ring.spend(nanoseconds);
@@ -173,7 +173,7 @@ fn measure(has_reader: bool, per_write: u64) -> (u64, u64) {
             time.spend(due.saturating_sub(time.now().0).clamp(1, 10_000));
         }
     }
-    assert!(!has_reader || per_write == 0 || spent.get() > 0, "doorbells took their time");
+    assert!(!has_reader || per_write == 0 || spent.get() > 0, "sending took its time");
     let (clients_before, reader_before) = before.unwrap();
     let of_reader = reader.map_or(0, |it| it.answered) - reader_before;
     (answered(&clients) - clients_before, of_reader)
@@ -181,12 +181,21 @@ fn measure(has_reader: bool, per_write: u64) -> (u64, u64) {
 
 #[test]
 fn fifteen_clients_keep_nine_tenths_of_their_share_next_to_one_that_is_sent_much() {
-    let (alone, _) = measure(false, 0);
+    keep_nine_tenths(SentBy::Doorbell);
+}
+
+#[test]
+fn they_also_keep_it_when_polls_send_what_it_is_slow_to_take() {
+    keep_nine_tenths(SentBy::Poll);
+}
+
+fn keep_nine_tenths(sent_by: SentBy) {
+    let (alone, _) = measure(false, 0, sent_by);
     let share = alone as f64 * CLIENTS as f64 / (CLIENTS + 1) as f64;
     let ratios: Vec<f64> = [0, 10_000, 100_000]
         .into_iter()
         .map(|per_write| {
-            let (calls, of_reader) = measure(true, per_write);
+            let (calls, of_reader) = measure(true, per_write, sent_by);
             assert!(of_reader > 0, "{per_write} ns: the reader is served, too");
             let ratio = calls as f64 / share;
             println!("{per_write} ns: the clients keep {ratio:.3}; {of_reader} calls with data");

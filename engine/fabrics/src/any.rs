@@ -315,6 +315,12 @@ macro_rules! any_provider {
             fn wake_at(&self) -> Option<$crate::verbs::Time> {
                 match self { $( $(#[cfg($when)])? Self::$name(fabric) => fabric.wake_at(), )+ }
             }
+
+            fn take_moved(&mut self, each: &mut dyn FnMut($crate::verbs::Qp, u64)) {
+                match self {
+                    $( $(#[cfg($when)])? Self::$name(fabric) => fabric.take_moved(each), )+
+                }
+            }
         }
     };
 }

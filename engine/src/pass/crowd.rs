@@ -70,7 +70,9 @@ impl<P: Provider, A: App> Shard<P, A> {
                 }
                 Look::Nothing => break,
                 Look::Other => {
-                    let Some(event) = self.provider.poll(now) else { break };
+                    let event = self.provider.poll(now);
+                    self.core.charge_poll(&mut self.provider);
+                    let Some(event) = event else { break };
                     match self.turn_of_event(&event) {
                         Turn::Now => self.handle_one_of_crowd(event),
                         turn => self.set_aside(turn, event),

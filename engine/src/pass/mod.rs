@@ -79,7 +79,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let begun = self.core.begin_sending();
         self.provider.ring();
         if let Some(begun) = begun {
-            self.core.charge_sending(begun);
+            self.core.charge_sending(begun, &mut self.provider);
         }
         self.core.watch.ring(self.core.now);
     }

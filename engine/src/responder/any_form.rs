@@ -116,7 +116,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let pushed = if pushes > 0 { octets() } else { 0 };
         // The reply will be sent, and announces the grant.
         core.adapt_grant(peer, pushed);
-        core.note_posted(peer, if P::COPIES_DATA { pushed } else { 0 });
+        core.note_posted(peer);
         self.send_reply(call, PlannedReply { plan, pushes, header_only }, answer);
         Ok(())
     }

@@ -136,7 +136,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         // The reply will be sent, and announces the grant.
         core.adapt_grant(peer, u64::from(item_len));
-        core.note_posted(peer, if P::COPIES_DATA { u64::from(item_len) } else { 0 });
+        core.note_posted(peer);
         let stats = &mut core.counters.stats.responder;
         *if item_len > 0 { &mut stats.replies.chunked } else { &mut stats.replies.short } += 1;
         stats.remote_invalidations += u64::from(invalidate.is_some());

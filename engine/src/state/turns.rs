@@ -41,8 +41,8 @@ pub(crate) struct TurnAccount {
     pub(crate) waits_in: u64,
     /// The pass in which the app last put a call of it aside; 0 once that call continues.
     pub(crate) aside_in: u64,
-    /// Weight of its output that was posted since the latest doorbell; 0 if there is none.
-    pub(crate) posted: u64,
+    /// It has output that was posted since the latest doorbell.
+    pub(crate) has_posted: bool,
     /// It called again soon after its latest reply.
     pub(crate) is_brisk: bool,
     /// The index of its host, while it is active.
@@ -110,6 +110,8 @@ pub(crate) struct Turns {
     pub(crate) remotes: Remotes,
     /// Connections with output that is sent at the next doorbell.
     pub(crate) posted: Vec<PeerId>,
+    /// Weights of connections in the time that is being shared out.
+    pub(crate) moved: Vec<(PeerId, u64)>,
     /// Replies of this shard at the latest charge.
     pub(crate) replies: u64,
 }
@@ -134,7 +136,15 @@ impl Turns {
             passers: TurnAccount::default(),
             remotes: Remotes::new(),
             posted: Vec::with_capacity(peers),
+            moved: Vec::with_capacity(2 * peers),
             replies: 0,
+        }
+    }
+
+    /// Adds to the weight of a connection in the time that is being shared out.
+    pub(crate) fn add_moved(&mut self, peer: PeerId, weight: u64) {
+        if self.moved.len() < self.moved.capacity() {
+            self.moved.push((peer, weight));
         }
     }
 

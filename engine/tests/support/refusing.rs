@@ -5,6 +5,7 @@ use stag_pools::{Access, Buf, Extent, RemoteKey, Window};
 use stag_sim::{Port, Sim};
 use stag_verbs::{
     Event, FabricFault, Limits, PeerAddress, Provider, Qp, Refusal, Refused, RemoteSpan, Tag, Time,
+    soft::MovedOctets,
 };
 use std::{
     cell::{Cell, RefCell},
@@ -19,16 +20,28 @@ pub struct Refusing {
     refuses_receives: Rc<Cell<bool>>,
     /// The receives that were posted at each doorbell.
     rings: Rc<RefCell<Vec<usize>>>,
-    /// Octets of RDMA Writes that were posted since the latest doorbell.
-    written: u64,
-    /// Spends the time that a doorbell takes to send them.
+    /// Octets of RDMA Writes that were posted, and not sent yet.
+    written: Vec<(Qp, u64)>,
+    moved: MovedOctets,
+    /// When they are sent.
+    sent_by: SentBy,
+    /// Spends the time that this takes.
     spend: Box<dyn Fn(u64)>,
+}
+
+/// The call of the provider that sends the data of RDMA Writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SentBy {
+    Doorbell,
+    /// The peer does not take them at once.
+    Poll,
 }
 
 impl Refusing {
     pub fn new(sim: Sim, refuses: Rc<Cell<bool>>) -> Self {
         let (refuses_receives, rings, spend) = (Rc::default(), Rc::default(), Box::new(|_| ()));
-        Self { sim, refuses, refuses_receives, rings, written: 0, spend }
+        let (written, moved, sent_by) = (Vec::new(), MovedOctets::new(64), SentBy::Doorbell);
+        Self { sim, refuses, refuses_receives, rings, written, moved, sent_by, spend }
     }
 
     pub fn of_receives(sim: Sim, refuses_receives: Rc<Cell<bool>>) -> Self {
@@ -40,10 +53,17 @@ impl Refusing {
         Self { rings, ..Self::new(sim, Rc::default()) }
     }
 
-    /// One that refuses nothing, and calls `spend` at each doorbell with the octets of the RDMA
-    /// Writes that it sends.
-    pub fn spending(sim: Sim, spend: impl Fn(u64) + 'static) -> Self {
-        Self { spend: Box::new(spend), ..Self::new(sim, Rc::default()) }
+    /// One that refuses nothing, and calls `spend` with the octets of the RDMA Writes that are
+    /// sent.
+    pub fn spending(sim: Sim, sent_by: SentBy, spend: impl Fn(u64) + 'static) -> Self {
+        Self { sent_by, spend: Box::new(spend), ..Self::new(sim, Rc::default()) }
+    }
+
+    fn send(&mut self) {
+        for (qp, octets) in self.written.drain(..) {
+            (self.spend)(octets);
+            self.moved.note(qp, octets);
+        }
     }
 }
 
@@ -127,7 +147,7 @@ impl Provider for Refusing {
         source: Extent,
         to: RemoteSpan,
     ) -> Result<(), Refused<Extent>> {
-        self.written += u64::from(to.len);
+        self.written.push((qp, to.len.into()));
         self.sim.post_write(qp, tag, source, to)
     }
 
@@ -156,11 +176,16 @@ impl Provider for Refusing {
 
     fn ring(&mut self) {
         self.rings.borrow_mut().push(self.sim.receives_posted());
-        (self.spend)(std::mem::take(&mut self.written));
+        if self.sent_by == SentBy::Doorbell {
+            self.send();
+        }
         self.sim.ring();
     }
 
     fn poll(&mut self, now: Time) -> Option<Event> {
+        if self.sent_by == SentBy::Poll {
+            self.send();
+        }
         self.sim.poll(now)
     }
 
@@ -174,5 +199,9 @@ impl Provider for Refusing {
 
     fn wake_at(&self) -> Option<Time> {
         self.sim.wake_at()
+    }
+
+    fn take_moved(&mut self, each: &mut dyn FnMut(Qp, u64)) {
+        self.moved.take(each);
     }
 }

@@ -304,10 +304,6 @@ pub trait Provider {
     /// Scheme of the provider's addresses, and the name of its counters.
     const SCHEME: &'static str;
 
-    /// True if this process copies the data of posted work, at a doorbell or later; false if a
-    /// device fetches it.
-    const COPIES_DATA: bool = true;
-
     /// Returns the counters of the provider. It may allocate, so it is not called while a call is
     /// handled.
     fn counts(&self) -> Count {
@@ -478,4 +474,11 @@ pub trait Provider {
     /// Returns the time of the next poll if nothing arrives before: the earliest of this provider's
     /// own timers.
     fn wake_at(&self) -> Option<Time>;
+
+    /// Passes the octets of data to `each` that this process has moved for a connection since the
+    /// last call: copied, sent or placed, by doorbells and polls. A shard shares out time by these
+    /// numbers, so those of short messages may be missing. Nothing if a device moves the data.
+    fn take_moved(&mut self, each: &mut dyn FnMut(Qp, u64)) {
+        let _ = each;
+    }
 }

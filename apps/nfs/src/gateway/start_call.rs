@@ -1,7 +1,7 @@
 //! Start of calls in the store: each is handed to it at once, or waits in the
 //! [`AdmissionQueue`](crate::pending::admission) for a ticket and memory, or is refused.
 
-use stag_engine::{Answer, Cx};
+use stag_engine::{Answer, Cx, PeerAddress, PeerId, RemoteCaller, TurnHolder};
 use stag_pools::Extent;
 
 use super::{
@@ -16,7 +16,7 @@ use crate::{
     requester::Requester,
     v4::WaitResult,
 };
-use stag_nfs_store::{Begun, Store, StoreCall, StoreCallDone};
+use stag_nfs_store::{Begun, HostTurns, Store, StoreCall, StoreCallDone};
 
 /// Attempts in one pass to begin waiting calls with the same need.
 const ATTEMPTS: usize = 64;
@@ -34,6 +34,26 @@ pub(super) enum Started {
     NoPlace(PendingCall, StoreCall),
     /// The store takes no more of its kind. Nothing is lent.
     Refused(PendingCall, StoreCall),
+}
+
+/// Turns of hosts whose calls came to other shards.
+struct TurnsOfOthers<'a, 'b>(&'a mut Cx<'b>);
+
+impl TurnsOfOthers<'_, '_> {
+    fn holder(from: PeerAddress, shard: u16) -> TurnHolder {
+        // Connections count only on a simulated fabric, on which a shard is one host here.
+        TurnHolder::Elsewhere(RemoteCaller { from, shard, peer: PeerId::from_bits(0) })
+    }
+}
+
+impl HostTurns for TurnsOfOthers<'_, '_> {
+    fn take(&mut self, from: PeerAddress, shard: u16) -> bool {
+        self.0.take_turn(Self::holder(from, shard))
+    }
+
+    fn end(&mut self, from: PeerAddress, shard: u16) {
+        self.0.end_turn(Self::holder(from, shard));
+    }
 }
 
 impl<S: Store> Gateway<S> {
@@ -98,7 +118,7 @@ impl<S: Store> Gateway<S> {
 
     /// Executes calls of other shards, which counts as work like the calls of clients.
     pub(super) fn serve_others(&mut self, cx: &mut Cx<'_>) {
-        if self.store.serve_others() {
+        if self.store.serve_others(&mut TurnsOfOthers(cx)) {
             cx.note_work();
         }
     }

@@ -40,7 +40,7 @@ pub use call::outcome::{
     Begun, FilledLink, FilledListing, FilledRead, StoreCallDone, StoreOutcome,
 };
 pub use call::request::{Effort, StoreCall, StoreRequest, objects};
-pub use call::store::Store;
+pub use call::store::{HostTurns, Store};
 pub use contract::caller::{
     Caller, DeviceNode, Lender, NameIn, ReadSpan, Security, StoreResult, TRANSFER_MAX, User,
     Visitor, WritePayload,

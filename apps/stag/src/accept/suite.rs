@@ -42,6 +42,7 @@ impl<const DEVICE: bool> Fixture for AnyFixture<DEVICE> {
     type P = AnyProvider;
 
     const TELLS_FAULTS: bool = !DEVICE;
+    const MOVES_DATA: bool = !DEVICE;
     const PADS_PRIVATE_DATA: bool = DEVICE;
 
     fn new(_: u64) -> Self {

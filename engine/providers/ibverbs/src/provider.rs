@@ -76,8 +76,6 @@ impl Provider for Ibverbs {
 
     const SCHEME: &'static str = "rdma";
 
-    const COPIES_DATA: bool = false;
-
     fn counts(&self) -> Count {
         self.stats().counts()
     }

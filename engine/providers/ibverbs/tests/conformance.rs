@@ -83,6 +83,7 @@ impl<const SINKS: bool> Fixture for Device<SINKS> {
     // The guest is emulated.
     const PATIENCE: Duration = Duration::from_secs(30);
     const TELLS_FAULTS: bool = false;
+    const MOVES_DATA: bool = false;
     const PADS_PRIVATE_DATA: bool = true;
     // rxe of Linux 6.1 checks only that an access is inside the region under a window
     // (`check_rkey`).

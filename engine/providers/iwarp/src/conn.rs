@@ -10,7 +10,7 @@ use crate::{
 };
 use stag_pools::{AccessViolation, Windows, prefetch_lines, table::Key};
 use stag_protocol::iwarp::{ddp, fpdu, mpa, rdmap, stream::TaggedFault};
-use stag_verbs::soft::{Landing, Receives, SendQueue, Work};
+use stag_verbs::soft::{Landing, MovedOctets, Receives, SendQueue, Work};
 use stag_verbs::{Cause, Event, Layer, Qp, Status, Terminate, Time};
 use std::{
     collections::VecDeque,
@@ -375,6 +375,8 @@ pub(crate) struct IwarpShared {
     pub(crate) has_few_receives: bool,
     pub(crate) events: VecDeque<Event>,
     pub(crate) stats: IwarpStats,
+    /// Octets read and sent by polls, and by doorbells of more than copied messages.
+    pub(crate) moved: MovedOctets,
     /// Buffer for large reads from sockets.
     pub(crate) staging: Box<[u8]>,
     /// Buffer in which FPDUs with markers are assembled.

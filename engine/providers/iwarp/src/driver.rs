@@ -42,7 +42,7 @@ impl Iwarp {
             }
             // A connection found broken is read once more, into the shared buffer.
             self.use_brought();
-            self.with(key, |conn, shared| {
+            self.serve(key, |conn, shared| {
                 conn.is_posted = false;
                 if let Some(link) = &mut conn.link {
                     link.queue.ring();
@@ -53,13 +53,23 @@ impl Iwarp {
         self.posted.clear();
     }
 
+    /// Works for a connection, and notes the octets that are moved.
+    pub(crate) fn serve(&mut self, key: Key, work: impl FnOnce(&mut IwarpConn, &mut IwarpShared)) {
+        self.with(key, |conn, shared| {
+            let before = octets_moved(shared);
+            work(conn, shared);
+            let octets = octets_moved(shared).saturating_sub(before);
+            shared.moved.note(conn.qp, octets);
+        });
+    }
+
     /// Sends answers, Terminates and Reads that waited.
     fn answer_all(&mut self) {
         // The end of one may let another continue, which is then at the end of this list.
         let mut place = 0;
         while let Some(key) = self.answering.get(place).copied() {
             place += 1;
-            self.with(key, |conn, shared| {
+            self.serve(key, |conn, shared| {
                 conn.is_listed = false;
                 if conn.wants_flush {
                     flush(conn, shared);
@@ -76,7 +86,7 @@ impl Iwarp {
         }
         for _ in 0..self.stalled.len() {
             let key = self.stalled.remove(0);
-            self.with(key, |conn, shared| {
+            self.serve(key, |conn, shared| {
                 if std::mem::take(&mut conn.is_stalled) {
                     rx::use_input(conn, shared);
                 }
@@ -205,7 +215,7 @@ impl Iwarp {
         if ready.contains(Ready::IN) {
             self.note_ready(Key::from_bits(id));
         }
-        self.with(Key::from_bits(id), |conn, shared| {
+        self.serve(Key::from_bits(id), |conn, shared| {
             if matches!(conn.state, IwarpState::AwaitTcp { .. }) {
                 return cm::tcp_ready(conn, shared);
             }
@@ -238,6 +248,11 @@ impl Iwarp {
             });
         }
     }
+}
+
+/// Octets that all connections have read and sent.
+const fn octets_moved(shared: &IwarpShared) -> u64 {
+    shared.stats.octets_in + shared.stats.octets_out
 }
 
 fn flush(conn: &mut IwarpConn, shared: &mut IwarpShared) {

@@ -73,6 +73,10 @@ impl Iwarp {
     /// Out of line, so that the path without input stays short.
     #[inline(never)]
     pub(crate) fn use_fetched(&mut self, key: Key, fetched: SocketResult) {
-        self.with(key, |conn, shared| rx::use_fetched(conn, shared, fetched));
+        let octets = if let SocketResult::Octets(octets) = fetched { octets } else { 0 };
+        self.serve(key, |conn, shared| {
+            shared.moved.note(conn.qp, octets as u64);
+            rx::use_fetched(conn, shared, fetched);
+        });
     }
 }

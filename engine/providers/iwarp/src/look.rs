@@ -151,7 +151,10 @@ impl Iwarp {
     fn use_left(&mut self) {
         let Brought { from, octets } = std::mem::take(&mut self.brought);
         if let Some(key) = from {
-            self.with(key, |conn, shared| rx::use_staged(conn, shared, octets));
+            self.with(key, |conn, shared| {
+                shared.moved.note(conn.qp, octets.len() as u64);
+                rx::use_staged(conn, shared, octets);
+            });
         }
     }
 }

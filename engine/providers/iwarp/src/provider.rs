@@ -254,6 +254,10 @@ impl Provider for Iwarp {
     fn wake_at(&self) -> Option<Time> {
         self.next_timer()
     }
+
+    fn take_moved(&mut self, each: &mut dyn FnMut(Qp, u64)) {
+        self.shared.moved.take(each);
+    }
 }
 
 /// Disconnects: sends posted work as far as the kernel accepts it, and flushes the rest.

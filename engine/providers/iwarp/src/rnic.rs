@@ -13,7 +13,7 @@ use crate::{
 };
 use stag_pools::{Table, Windows, table::Key};
 use stag_protocol::iwarp::{fpdu, mpa};
-use stag_verbs::soft::Receives;
+use stag_verbs::soft::{MovedOctets, Receives};
 use stag_verbs::{Limits, Qp, Time};
 use std::{collections::VecDeque, io, os::fd::OwnedFd};
 
@@ -77,6 +77,7 @@ impl Iwarp {
             receives: Receives::new(receives, receive_len, config.parking)?,
             events: VecDeque::with_capacity(events),
             stats: IwarpStats::default(),
+            moved: MovedOctets::new(2 * places),
             staging: vec![0; STAGING].into(),
             scratch: Vec::new(),
             now: config.now,

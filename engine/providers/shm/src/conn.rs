@@ -9,7 +9,7 @@ use rustix::fd::OwnedFd;
 use stag_pools::{Pool, RemoteKey, Windows, table::Key};
 use stag_verbs::{
     Event, PeerAddress, Qp, Time,
-    soft::{Receives, SendQueue, Work},
+    soft::{MovedOctets, Receives, SendQueue, Work},
 };
 use std::collections::VecDeque;
 
@@ -190,6 +190,8 @@ pub(crate) struct ShmShared {
     /// The pools that a peer who trusts us may map, by their number there.
     pub(crate) pools: Vec<Pool>,
     pub(crate) stats: ShmStats,
+    /// Octets copied from and to rings and pools of peers, but for messages that looks take.
+    pub(crate) moved: MovedOctets,
     pub(crate) now: Time,
     /// Peers may ask for connections.
     pub(crate) is_listening: bool,

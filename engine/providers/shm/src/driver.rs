@@ -14,7 +14,10 @@ use crate::{
 };
 use rustix::event::epoll;
 use stag_pools::{Pool, Table, Windows, table::Key};
-use stag_verbs::{Cause, Event, FabricFault, Look, Looked, Qp, Time, soft::Receives};
+use stag_verbs::{
+    Cause, Event, FabricFault, Look, Looked, Qp, Time,
+    soft::{MovedOctets, Receives},
+};
 use std::{collections::VecDeque, fmt, io};
 
 /// Sockets that one look reports.
@@ -98,6 +101,7 @@ impl Shm {
             spare_works: Vec::with_capacity(places),
             pools: Vec::with_capacity(link::POOLS_MAX),
             stats: ShmStats::default(),
+            moved: MovedOctets::new(2 * places),
             now: config.now,
             is_listening: false,
             taken: 0,

@@ -274,4 +274,8 @@ impl Provider for Shm {
     fn wake_at(&self) -> Option<Time> {
         self.next_timer()
     }
+
+    fn take_moved(&mut self, each: &mut dyn FnMut(Qp, u64)) {
+        self.shared.moved.take(each);
+    }
 }

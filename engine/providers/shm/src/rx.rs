@@ -372,6 +372,7 @@ fn place(
             let rings = link.rings.as_ref().ok_or(NONSENSE)?;
             rings.copy_out(heard.body, target);
             shared.stats.octets_out += len as u64;
+            shared.moved.note(conn.qp, len as u64);
         }
         Err(violation) => close::violate(conn, link, shared, write_fault(violation), None),
     }
@@ -391,6 +392,7 @@ fn place_from(
     match target {
         Ok(target) => {
             shared.stats.octets_fetched += named.len as u64;
+            shared.moved.note(conn.qp, named.len as u64);
             if !fetch(link, named, target) {
                 retracted(conn, link, shared);
             }
@@ -451,6 +453,7 @@ fn fill(
         unreachable!("answers belong to Reads")
     };
     let sink = read.sink.get_mut(read.fill_at..read.fill_at + len).expect("the spans fit the sink");
+    shared.moved.note(conn.qp, len as u64);
     match copy(link, sink) {
         Some(Via::Ring) => shared.stats.octets_out += len as u64,
         Some(Via::Pool) => shared.stats.octets_fetched += len as u64,

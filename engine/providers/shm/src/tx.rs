@@ -102,7 +102,9 @@ pub(crate) fn flush(
             link.waiting.pop_front();
             continue;
         };
+        let before = shared.stats.octets_in;
         let flow = flush_conn(conn, link, shared)?;
+        shared.moved.note(conn.qp, shared.stats.octets_in.saturating_sub(before));
         report(conn, shared);
         match flow {
             SendProgress::Full => {

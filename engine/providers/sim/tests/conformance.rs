@@ -24,6 +24,7 @@ macro_rules! fixture {
             type P = Sim;
 
             const RUNS: u64 = $runs;
+            const MOVES_DATA: bool = false;
 
             fn new(run: u64) -> Self {
                 Self(Fabric::new(run, Faults { lenient: true, ..$faults }))

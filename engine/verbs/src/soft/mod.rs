@@ -1,10 +1,12 @@
 //! Common parts of providers without a device: work requests and receives with the memory they
 //! hold, and the errors reported to a peer that breaks a rule.
 
+mod moved;
 mod posting;
 mod queue;
 mod receives;
 
+pub use moved::MovedOctets;
 pub use posting::{Postable, Posting};
 pub use queue::{Op, Read, SendQueue, Work};
 pub use receives::{Landing, Receives};

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | the table, or the part of a client or a host | NFS4ERR_DELAY, before an effect |
 //! | the same, once a file was made or cut | the operation takes one of the reserved places |
-//! | the memory of their arguments: a quarter of the medium and large buffers | NFS4ERR_DELAY, before an effect |
+//! | a quarter of the larger buffers, by their arguments | NFS4ERR_DELAY, before an effect |
 //! | all buffers, once a file was made or cut | the arguments are kept on the heap |
 
 use crate::{

@@ -16,6 +16,16 @@ use stag_protocol::nfs::{
     v4::state::LockRange,
 };
 
+/// The turns of hosts whose calls came to other shards: shares of this shard's core.
+pub trait HostTurns {
+    /// Returns true if a call of this host, which came to that shard, may be executed now;
+    /// [`end`](Self::end) must follow.
+    fn take(&mut self, from: PeerAddress, shard: u16) -> bool;
+
+    /// Charges the host for the time since.
+    fn end(&mut self, from: PeerAddress, shard: u16);
+}
+
 /// The store of one shard, as its gateway uses it: state outside of calls, and two ways to make a
 /// call. Most are answered at once by [`now`](Self::now). One that may [wait](Self::waits) is begun
 /// as an owned [`StoreRequest`](crate::StoreRequest), and its outcome comes later from
@@ -211,8 +221,10 @@ pub trait Store {
     /// On failure those handles live as long as this process, or until a later call succeeds.
     fn flush(&mut self) -> io::Result<()>;
 
-    /// Executes calls of other shards. Called once per pass; true if there were any.
-    fn serve_others(&mut self) -> bool {
+    /// Executes calls of other shards, as far as it is the turn of their hosts. Called once per
+    /// pass; true if any was executed.
+    fn serve_others(&mut self, turns: &mut dyn HostTurns) -> bool {
+        let _ = turns;
         false
     }
 

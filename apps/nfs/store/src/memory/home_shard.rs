@@ -7,17 +7,23 @@
 //! memory. So the home's own callers are served as by a server of one core, and guests add fabrics,
 //! connections, and their work.
 //!
+//! **A guest's call is charged to its host.** While clients of several hosts have work, a call
+//! whose host has had more of the home's core than others waits, and other calls pass it.
+//!
 //! **An inbox is never full.** A shard has [`TICKETS`] calls in flight at most, and its inboxes
 //! have room for all of them.
 
-use std::sync::{Arc, OnceLock, mpsc::Receiver};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, OnceLock, mpsc::Receiver},
+};
 
 use stag_protocol::nfs::v3::{FileHandle, Verifier};
 
 use super::Memory;
 use crate::{
     ExportRoot, Store, StoreCall, StoreCallDone,
-    call::carrier::Carrier,
+    call::{carrier::Carrier, store::HostTurns},
     contract::tickets::{TICKETS, WaitTicket},
     exports::security::SecurityFlavors,
     perform,
@@ -56,6 +62,8 @@ pub enum MemoryMail {
 /// The home's end.
 pub struct HomeMail {
     inbox: Arc<Inbox<GuestCall>>,
+    /// Calls that wait for the turn of their host.
+    waiting: VecDeque<GuestCall>,
     letters: Receiver<GuestCall>,
     guests: Vec<Arc<Inbox<StoreCallDone>>>,
     facts: Arc<OnceLock<HomeFacts>>,
@@ -100,6 +108,7 @@ impl MemoryMail {
         let ends: Vec<_> = inboxes.iter().cloned().zip(letters).enumerate().collect();
         let first = HomeMail {
             inbox: Arc::clone(&home),
+            waiting: VecDeque::with_capacity(TICKETS * guests),
             letters: home_letters,
             guests: inboxes,
             facts: Arc::clone(&facts),
@@ -131,31 +140,48 @@ impl Memory {
         self
     }
 
-    /// Returns true if a guest's letter may be there.
+    /// Returns true if a guest's letter may be there, or waits.
     pub(super) fn has_letters(&self) -> bool {
-        self.guests.as_ref().is_some_and(|guests| guests.inbox.is_filled())
+        self.guests.as_ref().is_some_and(|mail| mail.inbox.is_filled() || !mail.waiting.is_empty())
     }
 
-    /// Executes calls of guests; true if there were any.
-    pub(super) fn serve_guests(&mut self) -> bool {
+    /// Executes calls of guests, those that wait first; true if there were any.
+    pub(super) fn serve_guests(&mut self, turns: &mut dyn HostTurns) -> bool {
+        // The other half is for calls of hosts that have not had their share.
+        let waiting = self.guests.as_ref().map_or(0, |mail| mail.waiting.len());
+        let waiting = waiting.min(CALLS_PER_PASS / 2);
+        let mut has_served = false;
         for number in 0..CALLS_PER_PASS {
-            let mail = self.guests.as_ref();
-            let letter = mail.and_then(|mail| next_of(&mail.inbox, &mail.letters));
-            let Some(GuestCall { mut call, ticket, guest }) = letter else { return number > 0 };
-            let outcome = perform(self, &mut call);
-            let by = self.guests.as_ref().and_then(|mail| mail.guests.get(guest));
-            // A guest that is gone needs no answer.
-            if let Some(by) = by
-                && by.put(StoreCallDone { ticket, call, outcome }).is_ok()
-            {
-                by.wake();
+            let Some(mail) = &mut self.guests else { break };
+            let waits = if number < waiting { mail.waiting.pop_front() } else { None };
+            let Some(letter) = waits.or_else(|| next_of(&mail.inbox, &mail.letters)) else {
+                return has_served;
+            };
+            let (from, shard) = (letter.call.caller.address, letter.guest as u16 + 1);
+            if turns.take(from, shard) {
+                self.serve_guest(letter);
+                turns.end(from, shard);
+                has_served = true;
+            } else {
+                mail.waiting.push_back(letter);
             }
         }
         // There may be more: the shard makes another pass before it sleeps.
         if let Some(mail) = &self.guests {
             mail.inbox.wake();
         }
-        true
+        has_served
+    }
+
+    fn serve_guest(&mut self, GuestCall { mut call, ticket, guest }: GuestCall) {
+        let outcome = perform(self, &mut call);
+        let by = self.guests.as_ref().and_then(|mail| mail.guests.get(guest));
+        // A guest that is gone needs no answer.
+        if let Some(by) = by
+            && by.put(StoreCallDone { ticket, call, outcome }).is_ok()
+        {
+            by.wake();
+        }
     }
 }
 
@@ -213,6 +239,7 @@ mod tests {
         memory::{MemoryConfig, MemoryExport},
     };
     use stag_engine::PeerAddress;
+    use std::net::SocketAddr;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     fn home_and_guests<const GUESTS: usize>() -> (Memory, [GuestMail; GUESTS]) {
@@ -234,6 +261,51 @@ mod tests {
         StoreCall { caller, operation, room: None, payload: None }
     }
 
+    /// Turns of all hosts but one.
+    struct Except(Option<PeerAddress>);
+
+    impl HostTurns for Except {
+        fn take(&mut self, from: PeerAddress, shard: u16) -> bool {
+            assert!((1..3).contains(&shard));
+            self.0 != Some(from)
+        }
+
+        fn end(&mut self, from: PeerAddress, _shard: u16) {
+            assert_ne!(self.0, Some(from), "it had no turn");
+        }
+    }
+
+    #[test]
+    fn calls_of_a_host_wait_for_its_turn_and_others_pass_them() {
+        let (mut home, [mut guest, _]) = home_and_guests::<2>();
+        let root = home.mount(b"/data").unwrap();
+        let [greedy, other] =
+            [1, 2].map(|octet| PeerAddress::Ip(SocketAddr::from(([10, 0, 0, octet], 1023))));
+        let look = |address| {
+            let mut call = call(1, StoreRequest::GetAttr { file: root });
+            call.caller.address = address;
+            call
+        };
+        let waiting = CALLS_PER_PASS as u16 + 3;
+        for number in 0..waiting {
+            guest.send(look(greedy), WaitTicket(number)).unwrap();
+        }
+        for next in waiting..waiting + 4 {
+            guest.send(look(other), WaitTicket(next)).unwrap();
+            let passes = (0..).find(|_| home.serve_others(&mut Except(Some(greedy)))).unwrap();
+            assert!(passes <= 2, "{passes} passes without it");
+            assert_eq!(guest.next_done().map(|done| done.ticket), Some(WaitTicket(next)));
+            assert!(guest.next_done().is_none() && home.wants_idle_passes());
+        }
+        while home.wants_idle_passes() {
+            home.serve_others(&mut Except(None));
+        }
+        let mut done: Vec<_> =
+            std::iter::from_fn(|| guest.next_done()).map(|done| done.ticket.0).collect();
+        done.sort_unstable();
+        assert!(done.into_iter().eq(0..waiting), "each is answered once");
+    }
+
     #[test]
     fn a_call_of_a_guest_is_carried_out_as_its_caller_and_comes_back_to_that_guest() {
         let (mut home, mut guests) = home_and_guests::<2>();
@@ -247,8 +319,8 @@ mod tests {
             guest.send(create, WaitTicket(uid as u16)).unwrap();
             assert!(guest.next_done().is_none() && home.wants_idle_passes());
         }
-        assert!(home.serve_others());
-        assert!(!home.wants_idle_passes() && !home.serve_others());
+        assert!(home.serve_others(&mut Except(None)));
+        assert!(!home.wants_idle_passes() && !home.serve_others(&mut Except(None)));
         for (uid, guest) in (7..).zip(&mut guests) {
             let done = guest.next_done().unwrap();
             assert_eq!(done.ticket, WaitTicket(uid as u16));
@@ -275,7 +347,7 @@ mod tests {
         }
         let mut numbers = 0..TICKETS as u16;
         while home.wants_idle_passes() {
-            let has_served = home.serve_others();
+            let has_served = home.serve_others(&mut Except(None));
             let mut passed = 0;
             while let Some(done) = guest.next_done() {
                 assert_eq!(Some(done.ticket.0), numbers.next(), "in their order");

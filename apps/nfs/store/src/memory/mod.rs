@@ -44,7 +44,7 @@ mod tree;
 mod xattrs;
 
 use crate::{
-    ExportRoot, Failed, FileAttributes, FileTime, ObjectChange, Store, User,
+    ExportRoot, Failed, FileAttributes, FileTime, HostTurns, ObjectChange, Store, User,
     exports::security::SecurityFlavors, start_error::StartError,
 };
 use std::{io, path::PathBuf};
@@ -451,8 +451,8 @@ impl Store for Memory {
         Ok(())
     }
 
-    fn serve_others(&mut self) -> bool {
-        self.has_letters() && self.serve_guests()
+    fn serve_others(&mut self, turns: &mut dyn HostTurns) -> bool {
+        self.has_letters() && self.serve_guests(turns)
     }
 
     fn wants_idle_passes(&self) -> bool {

@@ -20,6 +20,7 @@ impl<const ADAPTER: usize, const SINKS: bool> Fixture for Fake<ADAPTER, SINKS> {
     type P = Ibverbs;
 
     const TELLS_FAULTS: bool = false;
+    const MOVES_DATA: bool = false;
     const PADS_PRIVATE_DATA: bool = true;
 
     fn new(_: u64) -> Self {

@@ -2,7 +2,7 @@
 
 use crate::{
     peer::*,
-    support::{LIMITS, config, pattern},
+    support::{End, LIMITS, PATIENCE, config, now, pattern},
 };
 use stag_iwarp::{Crc, FpduMax, IwarpConfig};
 use stag_pools::Access;
@@ -176,6 +176,44 @@ fn copies_wait_for_the_kernel_and_then_go_on_where_it_stopped() {
     }
     assert_eq!(peer.hear_ulpdu(&mut end), send(said as u32 + 1, b"behind"));
     assert!(end.iwarp.stats().sendmsg_short >= 1, "{:?}", end.iwarp.stats());
+}
+
+#[test]
+fn octets_are_told_by_connection_when_they_are_moved() {
+    let config = IwarpConfig { send_buffer: Some(1), ..config() };
+    let (mut end, mut peer, qp) = accepted(config);
+    let told = |end: &mut End| {
+        let mut sum = 0;
+        end.iwarp.take_moved(&mut |of, octets| {
+            assert_eq!(of, qp);
+            sum += octets;
+        });
+        sum
+    };
+    told(&mut end);
+    let octets = pattern(1 << 18, 5);
+    let to = RemoteSpan { key: stag_pools::RemoteKey(9), offset: 7, len: 1 << 18 };
+    end.iwarp.post_write(qp, Tag(1), end.buf(&octets).freeze(), to).unwrap();
+    end.iwarp.ring();
+    let by_doorbell = told(&mut end);
+    assert!((1..1 << 18).contains(&by_doorbell), "{by_doorbell} of a peer that takes nothing");
+    let mut heard = 0;
+    while heard < octets.len() {
+        heard += peer.hear_ulpdu(&mut end).len() - write(9, 7, b"").len();
+    }
+    let later = told(&mut end);
+    assert!(by_doorbell + later > 1 << 18, "{by_doorbell} and {later}, headers included");
+    // What arrives is moved, too.
+    let window = end.iwarp.bind(qp, end.buf(&octets), 0..1 << 18, Access::RemoteWrite).unwrap();
+    peer.say(&mut end, &fpdu(&write(window.key.0, window.offset, &pattern(5000, 1))));
+    let mut placed = 0;
+    let deadline = now() + PATIENCE;
+    while placed < 5000 {
+        end.pump();
+        placed += told(&mut end);
+        assert!(now() < deadline, "{placed}");
+    }
+    assert!(placed < 6000, "{placed}");
 }
 
 #[test]
