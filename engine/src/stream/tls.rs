@@ -216,8 +216,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         if !is_client {
             self.hand_session_over(key, &mut secured)?;
         }
+        // RFC 9289 §5 [9289-24]: no session with a server that does not name the protocol
         if is_client && !secured.names_protocol {
-            // RFC 9289 §5 [9289-24]: no session with a server that does not name the protocol
             let why = "the server does not name the protocol of RPC (ALPN sunrpc)";
             return Err(self.fail_session(key, TlsError::from(why)));
         }
@@ -234,7 +234,6 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// Ends the connection of a peer that sends anything but TLS after the probe.
-    // RFC 9289 §5.1.1 [9289-26]: octets in the clear between probe and handshake are dropped
     pub(super) fn refuse_injected(&mut self, key: Key) -> Cause {
         self.fail_session(key, TlsError::from("octets in the clear came behind the probe for TLS"))
     }

@@ -14,6 +14,13 @@
 //! | `files.rs` | PEM files |
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+#[path = "../tests/support/mod.rs"]
+mod authority;
+// The name by which tests outside of this crate know it.
+#[cfg(test)]
+extern crate self as stag_tls;
+
 mod client;
 mod files;
 mod kernel;

@@ -136,3 +136,18 @@ fn config(files: &ServerFiles, for_kernel: bool) -> Result<ServerConfig, TlsErro
     config.max_early_data_size = 0;
     Ok(config)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::authority::Authority;
+
+    /// Early data would come with a ticket, and there are none: from outside nothing differs.
+    #[test]
+    fn no_early_data_are_taken() {
+        let config = config(&Authority::new().server(), false).unwrap();
+        assert_eq!((config.max_early_data_size, config.send_tls13_tickets), (0, 0));
+    }
+}

@@ -247,6 +247,34 @@ fn no_octets_instead_of_a_handshake_do_harm() {
     }
 }
 
+/// A ClientHello (RFC 5246 §7.4.1.2) without the extension that names later versions.
+fn hello_of_tls_1_2() -> Vec<u8> {
+    let extensions: [&[u8]; 2] = [&[0, 10, 0, 4, 0, 2, 0, 29], &[0, 13, 0, 6, 0, 4, 4, 3, 8, 4]];
+    let extensions = extensions.concat();
+    // Version 3.3, a random, no session, one cipher suite, no compression.
+    let mut body = [&[3, 3][..], &[7; 32], &[0, 0, 2, 0xc0, 0x2b, 1, 0]].concat();
+    body.extend((extensions.len() as u16).to_be_bytes());
+    body.extend(extensions);
+    let handshake = [&[1, 0][..], &(body.len() as u16).to_be_bytes(), &body].concat();
+    [&[22, 3, 1][..], &(handshake.len() as u16).to_be_bytes(), &handshake].concat()
+}
+
+#[test]
+fn a_client_that_speaks_an_earlier_version_gets_an_alert() {
+    let authority = Authority::new();
+    let server = ServerTls::open(authority.server(), false).unwrap();
+    let mut end = End::new(server.session().unwrap(), 1 << 20);
+    end.inbox.write_all(&hello_of_tls_1_2()).unwrap();
+    let mut answer = Pipe::new(1 << 20);
+    end.turn(&mut answer, 1 << 16).unwrap_err();
+    while end.session.wants_send() {
+        end.session.send(&mut answer).unwrap();
+    }
+    // RFC 8446 §6: a fatal alert, protocol_version.
+    let alert: Vec<u8> = answer.octets.iter().copied().collect();
+    assert_eq!((alert[0], &alert[5..]), (21, &[2, 70][..]), "{alert:?}");
+}
+
 #[test]
 fn sessions_are_not_resumed() {
     let authority = Authority::new();

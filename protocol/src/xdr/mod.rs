@@ -321,6 +321,7 @@ impl<'a> Reader<'a> {
             // RFC 8166 §6.1 [8166-62]: a call that reduces an ineligible item is not executed
             // RFC 8166 §6.1 [8166-63]: a reply that reduces an ineligible item ends its call
             // RFC 8166 §6.1 [8166-68]: the RPC header is never taken from a chunk
+            // draft 004 §6.4.1 [exp-38]: arguments that cannot be parsed get GARBAGE_ARGS
             // draft 004 §6.4.1 [exp-37]: a chunk where no eligible item belongs is an error
             Piece::Chunk(_) => Err(Error::Misplaced),
         }

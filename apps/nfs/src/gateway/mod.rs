@@ -241,7 +241,6 @@ impl<S: Store> Gateway<S> {
                         self.nfs(CallMemory { cx, pulled: call.pulled }, source, header, &nfs)
                     }
                     // RFC 8166 §4.5.2 [8166-53]: arguments that cannot be parsed get GARBAGE_ARGS
-                    // draft 004 §6.4.1 [exp-38]: arguments that cannot be parsed get GARBAGE_ARGS
                     // RFC 5531 §8.1 [5531-11]: arguments that cannot be decoded get GARBAGE_ARGS
                     Err(_) => return self.refuse(cx, call.id, header.reply(Accepted::GarbageArgs)),
                 }
@@ -290,10 +289,10 @@ impl<S: Store> Gateway<S> {
         header: &CallHeader<'_>,
         call: &v3::Call<'_>,
     ) -> Option<Answer> {
-        // RFC 5531 §5 [5531-4]: a repeated call gets its first reply
         let mut reply = ReplyWriter::begin(cx, header.xid, 0)?;
         match self.cache.judge(source.from, header, call, cx.now()) {
             // RFC 1813 §4.5 [1813-103]: a repeated call gets its first reply, not a second run
+            // RFC 5531 §5 [5531-4]: a repeated call gets its first reply
             CacheVerdict::Replay(octets) => reply.replace(octets),
             CacheVerdict::Busy => return None,
             CacheVerdict::Execute(ticket) => {

@@ -78,7 +78,6 @@ pub(crate) fn next_send<'a>(
     if !is_plain || !link.stream.is_next_send(header) {
         return None;
     }
-    // RFC 5044 §5.2, §6 [5044-30]: the length field determines the end of an FPDU
     let consumed = fpdu::fpdu_len(length);
     let (covered, sum) = octets.get(..consumed)?.split_last_chunk()?;
     let payload = rest.get(ddp::UNTAGGED_LEN..usize::from(length))?;

@@ -35,7 +35,8 @@ pub(super) fn begin(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: &[u8
     let (length, header) = head.split_at(fpdu::LENGTH_LEN);
     let ulpdu_len = length.iter().fold(0, |len, octet| len << 8 | usize::from(*octet));
     let len = ulpdu_len.saturating_sub(ddp::TAGGED_LEN);
-    // RFC 5044 §7.1.2 [5044-51]: the first FPDU is whole and valid before anything is done
+    // The first FPDU is whole and valid before anything is done (RFC 5044 §7.1.2): no window is open
+    // before that.
     if len < part.len() + LANDING_MIN || !matches!(conn.state, IwarpState::Established) {
         return false;
     }
@@ -43,11 +44,10 @@ pub(super) fn begin(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: &[u8
     else {
         return false;
     };
-    // RFC 5040 §7.2 [5040-55]: every field of a DDP segment is validated
     let Some(place) = link.stream.foresee(&header, len) else { return false };
     let trailer = [0; TRAILER_MAX];
     let mut arrival = Arrival { head: *head, header, place, len, arrived: 0, trailer };
-    // RFC 5041 §7.1 [5041-46]: a segment with an error is reported and not placed
+    // A segment with an error is refused once it is complete.
     let Ok(room) = arrival.room(&mut link.queue, &mut shared.windows, conn.qp.scope()) else {
         return false;
     };
