@@ -349,9 +349,8 @@ impl<P: Provider, A: App> Shard<P, A> {
             if stream.dead {
                 return Ok(());
             }
+            // RFC 9289 §5.1.1 [9289-26]: octets in the clear between probe and handshake are dropped
             if stream.is_securing() {
-                // RFC 9289 §5.1.1 [9289-26]: octets in the clear between probe and handshake are
-                // dropped
                 return if input.is_empty() { Ok(()) } else { Err(self.refuse_injected(key)) };
             }
             if stream.role == Role::Responder && stream.is_full(fair) && !input.is_empty() {

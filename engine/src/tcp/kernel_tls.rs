@@ -2,7 +2,7 @@
 //! the closure alert.
 
 use super::table::Stream;
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, BorrowedFd};
 use stag_tls::{ALERT, CLOSE_NOTIFY, KernelTls};
 use stag_verbs::Cause;
 /// The cost of one record, in octets, against the limit of its key.
@@ -25,6 +25,12 @@ impl KernelSession {
         let cost = sent.saturating_add((sent / RECORD_LEN + 1) * RECORD_COST);
         self.left = self.left.saturating_sub(cost);
         self.left > 0
+    }
+
+    /// Sends a closure alert, if the socket accepts it.
+    fn close(&self, socket: BorrowedFd<'_>) {
+        // RFC 9289 §5.1.1 [9289-25]: a closure alert ends the session
+        let _ = self.kernel.send(socket, ALERT, &CLOSE_NOTIFY);
     }
 }
 
@@ -52,11 +58,10 @@ impl Stream {
         if is_spent { Cause::Tls } else { Cause::Peer }
     }
 
-    /// Sends a closure alert to the peer of a kernel session, if the socket accepts it.
-    // RFC 9289 §5.1.1 [9289-25]: a closure alert ends the session
+    /// Ends a kernel session, if there is one.
     pub(crate) fn close_kernel_session(&self) {
         if let Some(session) = &self.kernel_tls {
-            let _ = session.kernel.send(self.socket.as_fd(), ALERT, &CLOSE_NOTIFY);
+            session.close(self.socket.as_fd());
         }
     }
 }
@@ -64,11 +69,14 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::{fd::BorrowedFd, io::Errno};
+    use rustix::io::Errno;
     use stag_tls::SessionKeys;
-    use std::io;
+    use std::{
+        io::{self, Read},
+        os::unix::net::UnixStream,
+    };
 
-    /// A kernel of which only the limit is used.
+    /// A kernel that sends records as their type and their octets.
     #[derive(Debug)]
     struct Idle;
 
@@ -81,9 +89,21 @@ mod tests {
             Err(Errno::BADMSG.into())
         }
 
-        fn send(&self, _: BorrowedFd<'_>, _: u8, _: &[u8]) -> io::Result<()> {
+        fn send(&self, socket: BorrowedFd<'_>, kind: u8, octets: &[u8]) -> io::Result<()> {
+            let record = [&[kind][..], octets].concat();
+            assert_eq!(rustix::io::write(socket, &record), Ok(record.len()));
             Ok(())
         }
+    }
+
+    #[test]
+    fn a_session_is_closed_by_a_closure_alert() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        KernelSession { kernel: &Idle, left: 1 }.close(ours.as_fd());
+        drop(ours);
+        let mut sent = Vec::new();
+        theirs.read_to_end(&mut sent).unwrap();
+        assert_eq!(sent, [21, 1, 0], "an alert (RFC 8446 §6.1): warning, close_notify");
     }
 
     #[test]
