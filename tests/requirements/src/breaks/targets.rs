@@ -3,7 +3,7 @@
 use crate::RustSources;
 use serde::Deserialize;
 use serde_json::Value;
-use std::{io, path::Path};
+use std::{collections::BTreeSet, io, path::Path};
 
 /// A test program.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -149,12 +149,13 @@ impl Targets {
     /// every program that calls the macro.
     #[must_use]
     pub fn of(&self, file: &str, name: &str, sources: &RustSources) -> Vec<TestTarget> {
-        if let Some(call) = sources.list_of(file, name) {
-            let calls = |target: &&TestTarget| {
-                sources.text(&target.source).is_some_and(|text| text.contains(&call))
-            };
-            return self.all.iter().filter(calls).cloned().collect();
-        }
+        let Some(call) = sources.list_of(file, name) else { return self.holding(file) };
+        let callers = sources.files_with(&call).flat_map(|caller| self.holding(caller));
+        callers.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// The test program that a file is part of, if it is one's.
+    fn holding(&self, file: &str) -> Vec<TestTarget> {
         let Some(package) = self.package(file).map(|target| target.package.clone()) else {
             return Vec::new();
         };
@@ -215,8 +216,18 @@ mod tests {
     #[test]
     fn a_case_of_a_list_is_in_every_program_that_calls_it() {
         let list = ("a/src/mod.rs", "macro_rules! all_cases {\n    memory::reads\n}\n");
-        let sources = RustSources::of(&[list, ("b/tests/cases.rs", "a::all_cases!(Own);\n")]);
+        let call = "a::all_cases!(Own);\n";
+        let sources = RustSources::of(&[list, ("b/tests/cases.rs", call)]);
         assert_eq!(found("a/src/memory.rs", "reads", &sources), ["b/tests/cases.rs"]);
+        // The call may stand in any file of a program.
+        let sources = RustSources::of(&[
+            list,
+            ("b/tests/cases.rs", call),
+            ("b/src/fake/tests.rs", call),
+            ("b/src/fake/more.rs", call),
+        ]);
+        let programs = ["b/src/lib.rs", "b/tests/cases.rs"];
+        assert_eq!(found("a/src/memory.rs", "reads", &sources), programs);
     }
 
     #[test]
