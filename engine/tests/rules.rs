@@ -62,6 +62,73 @@ fn a_write_chunk_has_room_for_the_longest_result_and_for_no_padding() {
 }
 
 #[test]
+fn an_item_and_its_result_have_a_chunk_each_without_padding() {
+    for (len, result_max) in [(5_001, 5_003), (5_002, 5_001)] {
+        let mut at = requester();
+        let item = pattern(len);
+        let wanted = Wanted { head: 44, item: Some(&item), reply_max: 100, result_max };
+        let (header, lists, payload) = ask(&mut at, wanted);
+        assert_eq!((header.body, payload), (Body::Msg, behind_xid(&header, &pattern(44))));
+        let (reads, writes): (Vec<_>, Vec<_>) = (lists.reads().collect(), lists.writes().collect());
+        assert_eq!((reads.len(), writes.len(), lists.reply()), (1, 1, None));
+        assert_eq!(
+            (reads[0].position, reads[0].total(), writes[0].total()),
+            (Position::new(44).unwrap(), len as u64, result_max as u64)
+        );
+        at.raw.fetch(reads[0].segments[0]);
+        at.raw.push(&pattern(result_max), writes[0].segments[0]);
+        at.settle();
+        assert_eq!(at.raw.fetched, std::slice::from_ref(&item));
+        let mut returned = ChunkLists::new();
+        returned.return_unused(&lists);
+        returned.fill_write(0, writes[0], result_max as u64);
+        at.answer(header.xid, &returned, &[], None);
+        let kept = &at.shard.app().0[0];
+        assert_eq!((&kept.item, &kept.result), (&Some(item), &Some(pattern(result_max))));
+    }
+}
+
+/// Octets of an item, and of the room for a result: calls with one chunk, and one with both.
+const CHUNKS: [(usize, usize); 3] = [(0, 9_000), (9_000, 0), (9_000, 9_000)];
+
+fn ask_with_chunks((len, result_max): (usize, usize)) -> (AtClient<Keeper>, Header, ChunkLists) {
+    let mut at = requester();
+    let item = (len > 0).then(|| pattern(len));
+    let wanted = Wanted { head: 44, item: item.as_deref(), reply_max: 100, result_max };
+    let (header, lists, _) = ask(&mut at, wanted);
+    (at, header, lists)
+}
+
+#[test]
+fn a_buffer_is_opened_for_writing_or_for_reading_and_never_for_both() {
+    for (chunks, is_right) in CHUNKS.into_iter().flat_map(|it| [(it, true), (it, false)]) {
+        let (mut at, _, lists) = ask_with_chunks(chunks);
+        let items = lists.reads().map(|chunk| (chunk.segments[0], false));
+        let rooms = lists.writes().map(|chunk| (chunk.segments[0], true));
+        for (segment, is_room) in items.chain(rooms) {
+            match is_room == is_right {
+                true => at.raw.push(&pattern(100), segment),
+                false => at.raw.fetch(segment),
+            }
+        }
+        at.settle();
+        assert_eq!(at.raw.ended.is_none(), is_right, "{chunks:?}");
+    }
+}
+
+#[test]
+fn a_key_dies_with_its_call() {
+    for chunks in CHUNKS {
+        let (mut at, header, lists) = ask_with_chunks(chunks);
+        assert_eq!(at.shard.provider().windows_bound(), lists.segments().len());
+        let mut returned = ChunkLists::new();
+        returned.return_unused(&lists);
+        at.answer(header.xid, &returned, &[], None);
+        assert_eq!((at.shard.app().0.len(), at.shard.provider().windows_bound()), (1, 0));
+    }
+}
+
+#[test]
 fn a_call_too_long_for_a_send_is_one_chunk_at_position_zero_with_all_its_padding() {
     for len in [None, Some(5_000), Some(5_001), Some(5_002), Some(5_003)] {
         let mut at = requester();
@@ -106,10 +173,22 @@ fn every_call_and_every_reply_names_the_transaction_of_its_header() {
         at.answer(header.xid, &ChunkLists::new(), &[], None);
     }
     let mut at = AtServer::new();
+    // A reply without results, one with an item in it, and those with their items in chunks.
     for xid in [0, 1, 0x8000_0000, u32::MAX] {
-        let (answer, _) = at.ask(&message(xid, &ChunkLists::new(), &rpc(xid, NULL, &[]))).unwrap();
-        let (header, _, payload) = reply(&answer);
-        assert_eq!((header.xid, &payload[..4]), (Xid(xid), &xid.to_be_bytes()[..]));
+        for (procedure, rooms) in [(NULL, 0), (ECHO, 0), (ECHO, 1), (ECHO, 2)] {
+            let mut lists = ChunkLists::new();
+            for _ in 0..rooms {
+                lists.begin_write().unwrap();
+                lists.push_write(at.raw.window(&[0; 500], Access::RemoteWrite)).unwrap();
+            }
+            let octets = [echo_head(500), pattern(500)].concat();
+            let arguments = if procedure == ECHO { &octets[..] } else { &[] };
+            let (answer, _) =
+                at.ask(&message(xid, &lists, &rpc(xid, procedure, arguments))).unwrap();
+            let (header, returned, payload) = reply(&answer);
+            assert_eq!((header.xid, &payload[..4]), (Xid(xid), &xid.to_be_bytes()[..]));
+            assert_eq!((header.body, returned.writes().count()), (Body::Msg, rooms));
+        }
     }
 }
 

@@ -79,7 +79,6 @@ impl<P: Provider, A: App> Shard<P, A> {
         let mut written = shape.written().first().copied().unwrap_or(0);
         let mut unused = u64::from(written == 0 && !shape.written().is_empty());
         if let Some(offers) = &mut call.offers {
-            // RFC 8166 §4.3.2.2 [8166-40]: memory of a Write chunk counts as changed, used or not
             offers.written = usize::try_from(written).unwrap_or(0);
             if let Some(rooms) = offers.rooms {
                 unused = offers.note_written(rooms, shape.written());
@@ -231,6 +230,8 @@ impl<P: Provider, A: App> Shard<P, A> {
             result = offers.result.take();
             if let Some(result) = &mut result {
                 debug_assert!(offers.written <= result.len(), "a result is inside its room");
+                // RFC 8166 §4.3.2.2 [8166-40]: of a Write chunk, what was not returned counts as
+                // changed, too
                 result.truncate(offers.written);
                 self.core.moved += result.len();
                 self.core.counters.stats.requester.unwritten +=

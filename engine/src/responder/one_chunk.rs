@@ -51,8 +51,8 @@ impl OneChunk {
             // RFC 8166 §4.3.1 [8166-36]: the Read list of a reply is empty
             Self::Read => returned.clear_chunks(),
         }
-        // draft 001 §4.1 [reminv-3]: a reply repeats the key of its call
         let message_type = MessageType::Reply;
+        // draft 001 §4.1 [reminv-3]: a reply repeats the key of its call
         returned.set_intent(call.intent().map(|intent| Intent { message_type, ..intent }));
     }
 }
@@ -195,7 +195,8 @@ mod tests {
     fn compare(call: &ChunkLists, offer: OneChunk, item: u32, rest: u32) -> bool {
         let parts = ReplyParts::with_item(rest, item, 8);
         let threshold = InlineSize::at_most(4096).threshold(InlineSize::at_most(4096));
-        let [mut quick, mut slow] = [ChunkLists::new(), ChunkLists::new()];
+        // The lists of the reply before are in the same place.
+        let [mut quick, mut slow] = [call.clone(), call.clone()];
         offer.return_unused(call, &mut quick);
         let header_len = rpcrdma::header_len(&quick);
         let room = threshold.octets() - header_len;

@@ -15,7 +15,7 @@ use stag_gss::Enctype;
 use stag_pools::{Access, Class, Extent, Pool};
 use stag_protocol::{
     rpc::{Accepted, AuthStatus, gss::GssService},
-    rpcrdma::{ChunkLists, Position, Segment},
+    rpcrdma::{Body, ChunkLists, ErrorBody, Position, Segment},
     xdr::Writer,
 };
 use stag_verbs::Provider as _;
@@ -239,6 +239,22 @@ fn results_longer_than_every_buffer_are_not_sent() {
     at.connect();
     let call = client.call((5, 2), GssService::Privacy, NULL, &[]);
     client.open(2, GssService::Privacy, &ask(&mut at, &call));
+}
+
+#[test]
+fn results_of_a_long_call_are_not_reduced_under_protection() {
+    for service in [GssService::Integrity, GssService::Privacy] {
+        let (mut at, client) = serving(contexts(ENCTYPE, limits()), 4);
+        let call = client.call((5, 1), service, ECHO, &super::opaque(&pattern(9_000)));
+        // What asks for protection is in the chunk.
+        let mut lists = ChunkLists::new();
+        lists.push_read(Position::ZERO, at.raw.window(&call, Access::RemoteRead)).unwrap();
+        lists.begin_write().unwrap();
+        lists.push_write(at.raw.window(&[0; 9_000], Access::RemoteWrite)).unwrap();
+        let (answer, _) = at.ask(&no_message(5, &lists)).expect("it is answered");
+        assert_eq!(reply(&answer).0.body, Body::Error(ErrorBody::Chunk), "{service:?}");
+        assert_eq!(at.shard.snapshot().engine.responder.writes, 0);
+    }
 }
 
 /// Passes both ends until an answer is there. Returns it with the most steps of a pass, and those
