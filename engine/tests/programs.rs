@@ -7,14 +7,15 @@ use stag_engine::{Config, stages::service};
 use stag_pools::Access;
 use stag_protocol::{
     rpc::{
-        Accepted, Auth, AuthStatus, CallHeader, Credential, Denied, Outcome, ReplyHeader, flavor,
+        Accepted, Auth, AuthStatus, AuthSys, CallHeader, Credential, Denied, Gids, Outcome,
+        ReplyHeader, flavor,
     },
     rpcrdma::{ChunkLists, Position, Xid},
     xdr::{Reader, Writer},
 };
 
-/// Octets of a call without arguments.
-const CALL_LEN: usize = 40;
+/// Octets of the longest call without arguments.
+const CALL_LEN: usize = 64;
 
 /// A call whose octets after `inline` travel in a Read chunk, and which offers a Write chunk of
 /// `room` octets. Returns its outcome, its results, and the number of octets in the Write chunk.
@@ -94,8 +95,12 @@ fn a_program_without_memory_says_system_err() {
 #[test]
 fn procedure_zero_needs_no_credential_and_gives_nothing() {
     for (program, version, procedure) in procedures_zero() {
-        let header = called(program, version, procedure, Credential::None);
-        assert_eq!(outcome_of(header), Outcome::accepted(Accepted::Success));
+        let user =
+            AuthSys { stamp: 1, machine_name: b"host", uid: 7, gid: 8, gids: Gids::default() };
+        for credential in [Credential::None, Credential::Sys(user)] {
+            let header = called(program, version, procedure, credential);
+            assert_eq!(outcome_of(header), Outcome::accepted(Accepted::Success));
+        }
     }
 }
 
@@ -130,14 +135,17 @@ const fn called(
 /// The outcome of a call without arguments; nothing follows it in the reply.
 fn outcome_of(header: CallHeader<'_>) -> Outcome<'static> {
     let mut octets = [0; CALL_LEN];
-    header.emit(&mut Writer::new(&mut octets)).unwrap();
-    let (answer, _) = AtServer::new().ask(&message(7, &ChunkLists::new(), &octets)).unwrap();
+    let mut writer = Writer::new(&mut octets);
+    header.emit(&mut writer).unwrap();
+    let len = writer.len();
+    let (answer, _) = AtServer::new().ask(&message(7, &ChunkLists::new(), &octets[..len])).unwrap();
     let (_, _, payload) = reply(&answer);
     let mut reader = Reader::new(&payload);
     let outcome = ReplyHeader::parse(&mut reader).unwrap().outcome;
     assert_eq!(reader.remaining(), 0);
     match outcome {
         Outcome::Denied(Denied::AuthError(status)) => Outcome::Denied(Denied::AuthError(status)),
-        _ => Outcome::accepted(Accepted::Success),
+        Outcome::Denied(denied) => panic!("{denied:?}"),
+        Outcome::Accepted { status, .. } => Outcome::accepted(status),
     }
 }

@@ -116,7 +116,6 @@ impl<P: Provider, A: App> Shard<P, A> {
                 if !*stopping {
                     let versions = &mut counters.stats.responder.versions;
                     versions.count_short(state.short(), state.side().serves());
-                    // RFC 5531 §12.1 [5531-25]: procedure 0 takes and gives nothing, for anybody
                     if let Some(header) = NullHeader::of(payload)
                         && !watch.is_due()
                         && app.on_null(header)

@@ -54,6 +54,7 @@ impl Role {
     pub(super) const fn access(self) -> Access {
         match self {
             Self::Item | Self::Message => Access::RemoteRead,
+            // RFC 5042 §6.3.5 [5042-11]: a buffer is opened only for the access it needs
             Self::Result | Self::ReplyRoom => Access::RemoteWrite,
         }
     }
@@ -140,7 +141,6 @@ impl<P: Provider, A: App> Shard<P, A> {
                 let result = offers.and_then(|offers| offers.result.take());
                 let result = result.expect("the plan saw room for a result");
                 // RFC 8166 §3.4.6.2 [8166-23]: a Write chunk has no room for padding
-                // RFC 5042 §6.3.5 [5042-11]: a buffer is opened only for the access it needs
                 // draft 004 §3.7.1 [exp-19]: no Write chunk has room for padding
                 self.expose(
                     key,

@@ -238,6 +238,7 @@ impl Responder {
         header: NullHeader,
     ) -> Option<bool> {
         let mut writer = Writer::new(self.room());
+        // RFC 5531 §12.1 [5531-25]: procedure 0 takes and gives nothing, for anybody
         header.reply().emit(&mut writer).ok()?;
         let len = writer.len();
         self.send_written(fabric, entry, header.xid, len)
