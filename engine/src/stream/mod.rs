@@ -349,7 +349,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             if stream.dead {
                 return Ok(());
             }
-            // RFC 9289 §5.1.1 [9289-26]: octets in the clear between probe and handshake are dropped
+            // RFC 9289 §5.1.1 [9289-26]: octets in the clear before the handshake are dropped
             if stream.is_securing() {
                 return if input.is_empty() { Ok(()) } else { Err(self.refuse_injected(key)) };
             }

@@ -214,8 +214,6 @@ impl ShmShared {
     #[inline]
     pub(crate) fn report(&mut self, event: Option<Event>) {
         if let Some(event) = event {
-            // RFC 5042 §6.4.3.2, §6.4.6 [5042-16]: a shared completion queue does not overflow
-            // RFC 5042 §6.4.3.2, §6.4.6 [5042-19]: a full event queue affects no other stream
             self.events.push_back(event);
         }
     }

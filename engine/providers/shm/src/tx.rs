@@ -176,6 +176,8 @@ fn say_some(
 /// here on messages go at once, if nothing that was posted has to begin before them.
 pub(crate) fn report(conn: &mut ShmConn, shared: &mut ShmShared) {
     while let Some(event) = conn.queue.poll(conn.qp) {
+        // RFC 5042 §6.4.3.2, §6.4.6 [5042-16]: a shared completion queue does not overflow
+        // RFC 5042 §6.4.3.2, §6.4.6 [5042-19]: a full event queue affects no other stream
         shared.events.push_back(event);
     }
     conn.queue.give_back(&mut shared.spare_works);

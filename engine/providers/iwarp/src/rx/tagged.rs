@@ -35,8 +35,8 @@ pub(super) fn begin(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: &[u8
     let (length, header) = head.split_at(fpdu::LENGTH_LEN);
     let ulpdu_len = length.iter().fold(0, |len, octet| len << 8 | usize::from(*octet));
     let len = ulpdu_len.saturating_sub(ddp::TAGGED_LEN);
-    // The first FPDU is whole and valid before anything is done (RFC 5044 §7.1.2): no window is open
-    // before that.
+    // The first FPDU is whole and valid before anything is done (RFC 5044 §7.1.2); no window is
+    // open before that.
     if len < part.len() + LANDING_MIN || !matches!(conn.state, IwarpState::Established) {
         return false;
     }
