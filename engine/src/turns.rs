@@ -88,6 +88,7 @@ impl Core {
             self.turns.metered_until = self.now + LINGER;
             self.turns.is_metered = true;
             self.turns.has_served = true;
+            self.turns.is_moved_stale = true;
             self.turns.mark = self.turns.clock();
         }
     }

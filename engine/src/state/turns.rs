@@ -112,6 +112,8 @@ pub(crate) struct Turns {
     pub(crate) posted: Vec<PeerId>,
     /// Weights of connections in the time that is being shared out.
     pub(crate) moved: Vec<(PeerId, u64)>,
+    /// The provider has notes of octets that it moved before calls were measured.
+    pub(crate) is_moved_stale: bool,
     /// Replies of this shard at the latest charge.
     pub(crate) replies: u64,
 }
@@ -137,6 +139,7 @@ impl Turns {
             remotes: Remotes::new(),
             posted: Vec::with_capacity(peers),
             moved: Vec::with_capacity(2 * peers),
+            is_moved_stale: false,
             replies: 0,
         }
     }

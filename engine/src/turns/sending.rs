@@ -72,13 +72,15 @@ impl Core {
     fn charge_moved(&mut self, begun: Time, provider: &mut impl Provider) {
         let Self { turns, peers, .. } = self;
         let mut has_moved = !turns.moved.is_empty();
+        // The first numbers are of a time that is charged to no connection.
+        let is_stale = std::mem::take(&mut turns.is_moved_stale);
         provider.take_moved(&mut |qp, octets| {
             has_moved = true;
             // The data of our own calls are charged to no client.
             let peer = peers
                 .of_qp(qp)
                 .filter(|peer| peers.get(*peer).is_some_and(|entry| entry.side == Side::Server));
-            if let Some(peer) = peer {
+            if let Some(peer) = peer.filter(|_| !is_stale) {
                 turns.add_moved(peer, octets.saturating_add(SEND));
             }
         });
