@@ -53,7 +53,7 @@ pub trait Fixture: Sized {
     /// and rights are checked.
     const CHECKS_BOUNDS: bool = true;
 
-    /// True if this process moves the data, and tells how much ([`Provider::take_moved`]).
+    /// True if this process moves the data, and counts them ([`Provider::take_moved`]).
     const MOVES_DATA: bool = true;
 
     /// A fresh fabric for run number `run`, counted from 0.
@@ -220,7 +220,7 @@ macro_rules! conformance_cases {
             messages::an_arrival_ends_sleep
             memory::a_write_is_placed_before_the_message_behind_it
             memory::writes_side_by_side_are_in_place_and_complete_each
-            memory::data_that_this_process_moves_are_told_once
+            memory::data_that_this_process_moves_are_counted_once
             memory::a_write_behind_its_neighbours_keeps_to_its_window
             memory::a_window_tells_what_is_not_an_earlier_owners
             memory::a_write_reaches_exactly_its_window

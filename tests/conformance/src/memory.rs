@@ -71,23 +71,23 @@ pub fn writes_side_by_side_are_in_place_and_complete_each<F: Fixture>(w: &mut Wo
 }
 
 /// Shares of time are found by the octets that this process moves for each connection.
-pub fn data_that_this_process_moves_are_told_once<F: Fixture>(w: &mut World<F>) {
+pub fn data_that_this_process_moves_are_counted_once<F: Fixture>(w: &mut World<F>) {
     let at = w.ends_with(LIMITS);
     let (busy, idle) = (w.join(&at), w.join(&at));
     let window = w.open(B, busy.b, &[b'.'; 50_000], Access::RemoteWrite);
-    let told = |w: &mut World<F>, end: usize, qp: Qp| {
+    let moved = |w: &mut World<F>, end: usize, qp: Qp| {
         let mut sum = 0;
         w.end(end).take_moved(&mut |of, octets| sum += if of == qp { octets } else { 0 });
         sum
     };
     for (end, qp) in [(A, busy.a), (B, busy.b)] {
-        told(w, end, qp);
+        moved(w, end, qp);
     }
     w.post_write(A, busy.a, &[b'w'; 50_000], span(window));
     w.send(A, busy.a, b"after it", None);
     w.message(B, busy.b);
-    let sent = told(w, A, busy.a);
-    let placed = told(w, B, busy.b);
+    let sent = moved(w, A, busy.a);
+    let placed = moved(w, B, busy.b);
     if F::MOVES_DATA {
         // The peer of an end that trusts it fetches them.
         assert!(sent < 1_000 || (50_000..60_000).contains(&sent), "{sent} sent");
@@ -96,7 +96,7 @@ pub fn data_that_this_process_moves_are_told_once<F: Fixture>(w: &mut World<F>) 
         assert_eq!((sent, placed), (0, 0), "a device moves them");
     }
     for (end, qp) in [(A, busy.a), (B, busy.b), (A, idle.a), (B, idle.b)] {
-        assert_eq!(told(w, end, qp), 0, "once");
+        assert_eq!(moved(w, end, qp), 0, "once");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::waiting::{
     beside::{Scene, ask},
-    client4::put,
+    client4::{Reply4, put},
     holders::World,
     opening::{Shares, cutting, guarded, look_behind, named, opened},
 };
@@ -43,6 +43,16 @@ fn send_and_wait(scene: &mut Scene, requests: &[Request<'static>]) -> Option<Sta
     None
 }
 
+/// Lets time pass until a client has its reply.
+fn await_reply(scene: &mut Scene, client: usize) -> Reply4 {
+    loop {
+        scene.world.step();
+        if let Some(reply) = scene.world.take(client) {
+            return reply;
+        }
+    }
+}
+
 #[test]
 fn an_open_that_has_made_its_file_waits_for_a_late_shard_as_long_as_it_takes() {
     let mut scene = late_scene();
@@ -50,13 +60,7 @@ fn an_open_that_has_made_its_file_waits_for_a_late_shard_as_long_as_it_takes() {
     assert_eq!(send_and_wait(&mut scene, &requests), None, "the retry would be NFS4ERR_EXIST");
     assert_eq!(scene.names(), ["made", "plain"]);
     scene.world.is_arrival_stuck = false;
-    let reply = loop {
-        scene.world.step();
-        if let Some(reply) = scene.world.take(0) {
-            break reply;
-        }
-    };
-    opened(&reply);
+    opened(&await_reply(&mut scene, 0));
     let report = scene.world.server.snapshot().app.nfs4;
     assert_eq!((report.suspended, report.busy_slots), (0, 0));
 }
@@ -111,13 +115,7 @@ fn an_open_that_another_shard_has_made_its_file_for_waits_although_no_buffer_is_
     assert_eq!(scene.world.server.snapshot().app.nfs4.suspended, 1);
     drop(taken);
     scene.world.is_arrival_stuck = false;
-    let reply = loop {
-        scene.world.step();
-        if let Some(reply) = scene.world.take(1) {
-            break reply;
-        }
-    };
-    opened(&reply);
+    opened(&await_reply(&mut scene, 1));
 }
 
 /// Opens of one client, at most, which are a third of all places, and opens of one file.

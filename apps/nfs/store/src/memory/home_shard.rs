@@ -145,7 +145,7 @@ impl Memory {
         self.guests.as_ref().is_some_and(|mail| mail.inbox.is_filled() || !mail.waiting.is_empty())
     }
 
-    /// Executes calls of guests, those that wait first; true if there were any.
+    /// Executes calls of guests, the waiting ones first; true if any was executed.
     pub(super) fn serve_guests(&mut self, turns: &mut dyn HostTurns) -> bool {
         // The other half is for calls of hosts that have not had their share.
         let waiting = self.guests.as_ref().map_or(0, |mail| mail.waiting.len());

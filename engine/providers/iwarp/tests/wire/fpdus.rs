@@ -179,7 +179,7 @@ fn copies_wait_for_the_kernel_and_then_go_on_where_it_stopped() {
 }
 
 #[test]
-fn octets_are_told_by_connection_when_they_are_moved() {
+fn octets_are_counted_by_connection_when_they_are_moved() {
     let config = IwarpConfig { send_buffer: Some(1), ..config() };
     let (mut end, mut peer, qp) = accepted(config);
     let told = |end: &mut End| {
