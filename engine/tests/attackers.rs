@@ -117,6 +117,8 @@ struct Seen {
     sent: u64,
     connections: u64,
     answers: u64,
+    /// Counts of calls above a grant.
+    exceeded: u64,
 }
 
 fn measure(attack: Option<Sends>, gss: Option<Gss>) -> Seen {
@@ -129,6 +131,7 @@ fn measure(attack: Option<Sends>, gss: Option<Gss>) -> Seen {
     for client in &world.senders[..CLIENTS] {
         assert_eq!(client.connections, 1, "no client loses its connection");
     }
+    let faults = world.server.snapshot().engine.peer_faults;
     let attacker = world.senders.get(CLIENTS);
     let of = |count: fn(&Sender<Sim>) -> u64| attacker.map_or(0, count);
     Seen {
@@ -136,6 +139,7 @@ fn measure(attack: Option<Sends>, gss: Option<Gss>) -> Seen {
         sent: of(|attacker| attacker.sent),
         connections: of(|attacker| attacker.connections),
         answers: of(|attacker| attacker.answered),
+        exceeded: faults.get("CreditsExceeded").copied().unwrap_or(0),
     }
 }
 
@@ -155,6 +159,9 @@ fn an_attacker_costs_fifteen_busy_clients_at_most_a_tenth_of_their_calls() {
         if name == SERVED {
             // One of sixteen: it is served as they are, and that is what it costs them.
             assert!(seen.answers * 20 >= alone.calls, "{seen:?} {alone:?}");
+        }
+        if depth > GRANT {
+            assert!(seen.exceeded >= seen.connections - 1, "{name}: each end is counted: {seen:?}");
         }
         if seen.calls * 10 < alone.calls * 9 {
             costly.push(name);
