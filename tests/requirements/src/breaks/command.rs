@@ -159,6 +159,9 @@ pub fn run(asked: &BreakCommand) -> io::Result<ExitCode> {
     let sums_told: Vec<String> =
         sums.iter().rev().map(|(verdict, count)| format!("{count} {verdict}")).collect();
     eprintln!("{} lines broken: {}", jobs.len(), sums_told.join(", "));
+    for test in runner.left_out() {
+        eprintln!("{test} was left out: it fails with all lines whole");
+    }
     Ok(ExitCode::from(u8::from(sums.keys().any(|verdict| verdict.is_finding()))))
 }
 

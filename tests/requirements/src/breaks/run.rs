@@ -47,6 +47,8 @@ pub struct Runner {
     /// All tests that any job needs, as `file::function`, by program.
     wanted: BTreeMap<TestTarget, BTreeSet<String>>,
     baselines: BTreeMap<TestTarget, Baseline>,
+    /// Tests, as `file::function`, that judge nothing: they fail with all lines whole.
+    left_out: BTreeSet<String>,
     limits: BreakLimits,
     commit: String,
 }
@@ -97,7 +99,22 @@ impl Runner {
             }
         }
         let commit = commit.to_owned();
-        Ok(Self { workspace, targets, sources, wanted, baselines: BTreeMap::new(), limits, commit })
+        Ok(Self {
+            workspace,
+            targets,
+            sources,
+            wanted,
+            baselines: BTreeMap::new(),
+            left_out: BTreeSet::new(),
+            limits,
+            commit,
+        })
+    }
+
+    /// The tests, as `file::function`, that judged nothing so far because they fail with all lines
+    /// whole.
+    pub fn left_out(&self) -> impl Iterator<Item = &str> {
+        self.left_out.iter().map(String::as_str)
     }
 
     /// Breaks the job's line and says for each rule what its tests made of it.
@@ -197,6 +214,7 @@ impl Runner {
                 }
             }
         }
+        self.left_out.extend(failing.iter().cloned());
         Ok(match (one.names.is_empty(), failing.first()) {
             (false, _) => Ok(one),
             (true, Some(test)) => Err((BreakVerdict::FailsWhole, test.clone())),

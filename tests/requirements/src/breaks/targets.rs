@@ -219,6 +219,10 @@ mod tests {
         let call = "a::all_cases!(Own);\n";
         let sources = RustSources::of(&[list, ("b/tests/cases.rs", call)]);
         assert_eq!(found("a/src/memory.rs", "reads", &sources), ["b/tests/cases.rs"]);
+        // A program's list of cases that it leaves out is no list of cases.
+        let omitted = ("a/src/fake.rs", "const OMITTED: &str = \"\n    memory::reads\n\";\n");
+        let sources = RustSources::of(&[omitted, list, ("b/tests/cases.rs", call)]);
+        assert_eq!(found("a/src/memory.rs", "reads", &sources), ["b/tests/cases.rs"]);
         // The call may stand in any file of a program.
         let sources = RustSources::of(&[
             list,
