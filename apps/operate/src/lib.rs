@@ -1,12 +1,13 @@
 //! Operation of a server: what an operator sees of it and changes while it runs.
 //!
 //! Facts about a server are here, without a command line: [`trace`] is its log, [`metrics`] its
-//! numbers with the pages of `GET /metrics`, [`control`] the server's end of `stag ctl`, and
-//! [`observe`] binds the sockets of both. `stag serve` calls them. Errors are sentences for people,
+//! numbers with the pages of `GET /metrics`, [`control`] the server's end of `stag ctl`,
+//! [`exports`] lists what it exports, and [`observe`] binds the sockets. `stag serve` calls them. Errors are sentences for people,
 //! which name the flag that gives another value.
 #![forbid(unsafe_code)]
 
 pub mod control;
+pub mod exports;
 pub mod metrics;
 pub mod mounts;
 pub mod observe;

@@ -55,6 +55,7 @@ fn a_server_tells_what_it_did_over_iwarp_and_tcp() {
         ("stag_memory_bytes{part=\"buffers\"}", 1e6),
         ("process_resident_memory_bytes", 1e6),
         ("process_open_fds", 5.0),
+        ("stag_export_size_bytes{export=\"/data\"}", 1e6),
     ] {
         let value = found.get(name).unwrap_or_else(|| panic!("{name} is in {text}"));
         assert!(*value >= least, "{name} {value}");

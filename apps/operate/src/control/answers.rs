@@ -5,6 +5,7 @@ use super::{
     wire::{Reply, Request},
 };
 use crate::{
+    exports::{ExportFacts, ExportList},
     metrics::{Shards, object},
     mounts::Mounts,
     trace,
@@ -20,7 +21,7 @@ use stag_protocol::rpcrdma::{Invalidation, Version};
 use stag_verbs::Time;
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -50,47 +51,6 @@ pub struct Facts {
     pub contexts: Option<Arc<GssContexts>>,
 }
 
-/// The exports of a server, which change when it reads its settings again.
-#[derive(Clone, Debug, Default)]
-pub struct ExportList(Arc<Mutex<Vec<ExportFacts>>>);
-
-impl ExportList {
-    /// A list of these exports.
-    pub fn new(exports: Vec<ExportFacts>) -> Self {
-        Self(Arc::new(Mutex::new(exports)))
-    }
-
-    /// The exports at this moment.
-    fn all(&self) -> Vec<ExportFacts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Lists what `other` lists.
-    pub fn become_like(&self, other: &Self) {
-        let exports = other.all();
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = exports;
-    }
-}
-
-/// One export.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct ExportFacts {
-    /// With its slash.
-    pub name: String,
-    /// The directory, or what else there is.
-    pub source: String,
-    /// `ro` or `rw`.
-    pub mode: &'static str,
-    /// Options of its own, as `squash=none`; empty where it has the server's.
-    pub options: String,
-    /// The security flavor that a mount has to name; none if AUTH_SYS is accepted.
-    #[serde(skip)]
-    pub sec: Option<&'static str>,
-    /// Networks that alone may mount it, each with its options; empty if every network that may
-    /// connect may mount it.
-    pub clients: Vec<String>,
-}
-
 /// Everything that answers come from.
 pub struct Answers {
     /// The shards.
@@ -112,7 +72,7 @@ impl Answers {
     pub fn answer(&self, request: &Request) -> Reply {
         let done = match request {
             Request::Status => self.status(),
-            Request::Exports => Ok(json!({ "exports": self.facts.exports.all() })),
+            Request::Exports => Ok(self.exports()),
             Request::Mounts { nfs } => self.mounts(*nfs),
             Request::Reload => self.reload.as_ref().map_or_else(|| Err(no_reload()), |it| it()),
             Request::Clients => self.clients(),
@@ -172,6 +132,20 @@ impl Answers {
             "log": trace::filter_text(),
             "shards": shards.collect::<Vec<_>>(),
         }))
+    }
+
+    /// The exports, with the space of their file systems.
+    fn exports(&self) -> Value {
+        let spaces = self.facts.exports.ask_space().answer();
+        let with_space = |export: ExportFacts| {
+            let mut shown = json!(export);
+            if let Value::Object(members) = &mut shown {
+                members.insert("space".to_owned(), json!(spaces.get(&export.name)));
+            }
+            shown
+        };
+        let exports: Vec<_> = self.facts.exports.all().into_iter().map(with_space).collect();
+        json!({ "exports": exports })
     }
 
     /// The ways to mount each export, by version `nfs` or by all that are served.

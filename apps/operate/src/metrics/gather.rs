@@ -1,6 +1,9 @@
 //! Snapshots of all shards at one moment, taken from any thread but a shard's.
 
-use crate::trace;
+use crate::{
+    exports::{ExportList, Space},
+    trace,
+};
 use serde_json::{Map, Value, json};
 use stag_engine::{
     Spin,
@@ -11,6 +14,7 @@ use stag_engine::{
 use stag_nfs::{GatewayReport, StateAnswer, StateDesk, StateQuestion};
 use stag_verbs::{OutageTable, Outages};
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -70,6 +74,7 @@ pub struct Shards {
     commit: &'static str,
     ends: Vec<ShardEnd>,
     outages: Outages,
+    exports: ExportList,
     is_draining: AtomicBool,
 }
 
@@ -87,13 +92,20 @@ impl std::fmt::Display for NoAnswer {
 impl Shards {
     /// The shards of a server of the build `commit` that began at `began`. They report their
     /// outages to `outages`.
-    pub const fn new(
+    pub fn new(
         began: Instant,
         commit: &'static str,
         ends: Vec<ShardEnd>,
         outages: Outages,
     ) -> Self {
-        Self { began, commit, ends, outages, is_draining: AtomicBool::new(false) }
+        let (exports, is_draining) = (ExportList::default(), AtomicBool::new(false));
+        Self { began, commit, ends, outages, exports, is_draining }
+    }
+
+    /// The same, with the exports whose space is counted.
+    #[must_use]
+    pub fn with_exports(self, exports: ExportList) -> Self {
+        Self { exports, ..self }
     }
 
     /// The commit of the build.
@@ -106,6 +118,7 @@ impl Shards {
     /// # Errors
     /// The first shard that does not answer in time.
     pub fn gather(&self, command: Command) -> Result<Gathered, NoAnswer> {
+        let space = self.exports.ask_space();
         let questions: Vec<_> =
             self.ends.iter().map(|end| (end.core, end.handle.ask(command))).collect();
         let until = Instant::now() + PATIENCE;
@@ -114,7 +127,7 @@ impl Shards {
             let left = until.saturating_duration_since(Instant::now());
             shards.push((core, question.answer(left).ok_or(NoAnswer(index))?));
         }
-        Ok(self.gathered(shards))
+        Ok(Gathered { exports: space.answer(), ..self.gathered(shards) })
     }
 
     /// Counters of shards that were taken some other way.
@@ -131,6 +144,7 @@ impl Shards {
             outages: self.outages.now().by_shard.len(),
             memory: Value::Object(memory),
             log: trace::counted(),
+            exports: BTreeMap::new(),
             shards,
         }
     }
@@ -234,6 +248,8 @@ pub struct Gathered {
     pub memory: Value,
     /// Events that were logged and lost.
     pub log: Value,
+    /// Space of exports, by name.
+    pub exports: BTreeMap<String, Space>,
     /// Of each shard its core and its counters.
     pub shards: Vec<(Option<usize>, Snapshot<GatewayReport>)>,
 }

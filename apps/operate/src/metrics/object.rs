@@ -40,6 +40,7 @@ pub fn object(gathered: &Gathered) -> Value {
         "process": process::read(),
         "memory": gathered.memory,
         "log": gathered.log,
+        "exports": gathered.exports,
         "shards": all,
         "total": total,
         "procedures": procedures,

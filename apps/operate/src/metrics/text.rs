@@ -136,7 +136,7 @@ fn escaped(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::tests::validate::validate;
+    use crate::{exports::Space, metrics::tests::validate::validate};
     use serde_json::json;
     use stag_engine::{Stats, stats::Snapshot};
     use stag_nfs::GatewayReport;
@@ -155,6 +155,12 @@ mod tests {
             detail: None,
             app: GatewayReport::default(),
         };
+        let space = Space {
+            size_bytes: 4_096,
+            available_bytes: 1_024,
+            inodes: Some(7),
+            available_inodes: Some(3),
+        };
         Gathered {
             uptime: Duration::from_millis(1_500),
             commit: "1234",
@@ -162,6 +168,7 @@ mod tests {
             outages: 0,
             memory: json!({"buffers": 4_096}),
             log: json!({"written": 1, "lost": 0}),
+            exports: [("/a.b".to_owned(), space)].into(),
             shards: vec![(Some(0), shard(&engine)), (None, shard(&engine))],
         }
     }
@@ -177,6 +184,8 @@ mod tests {
             "stag_rdma_grant_credits 64",
             "stag_disconnects_total{cause=\"a \\\"cause\\\"\\\\ of\\nlines\"} 2",
             "stag_memory_bytes{part=\"buffers\"} 4096",
+            "stag_export_available_bytes{export=\"/a.b\"} 1024",
+            "stag_export_available_inodes{export=\"/a.b\"} 3",
             "stag_undeclared{path=\"sim.odd\"} 10",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in {text}");

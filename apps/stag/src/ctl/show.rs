@@ -103,10 +103,14 @@ fn exports(value: &Value) -> String {
         let clients: Vec<_> = list(export, "/clients").filter_map(Value::as_str).collect();
         let clients = if clients.is_empty() { "all".to_owned() } else { clients.join(" ") };
         let of = |pointer: &str| word(export, pointer);
-        vec![of("/name"), of("/mode"), of("/source"), clients, of("/options")]
+        let space =
+            |name| octets(export.pointer(&format!("/space/{name}")).unwrap_or(&Value::Null));
+        let [size, available] = ["size_bytes", "available_bytes"].map(space);
+        vec![of("/name"), of("/mode"), size, available, of("/source"), clients, of("/options")]
     };
     let rows = list(value, "/exports").map(row).collect::<Vec<_>>();
-    table_whole(&["export", "mode", "from", "clients", "options"], &rows, "  ")
+    let heads = ["export", "mode", " size", " available", "from", "clients", "options"];
+    table_whole(&heads, &rows, "  ")
 }
 
 /// The lines of each export, which are not cut: they are copied.

@@ -23,6 +23,9 @@ fn the_functional_run_passes_on_the_fake_library() {
     let mut server = fake_gateway(&home, "fake");
     assert!(server.err().contains("store ceph, as the client fake-"), "{}", server.err());
     assert!(server.err().contains("export /data = ceph:/ (rw)"), "{}", server.err());
+    let listed = home.run(&["ctl", "exports", "--json"]);
+    let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+    assert_eq!(listed["exports"][0]["source"], "ceph:/", "{listed}");
     let url = format!("{}/data", server.line("LISTEN"));
     let output = home.run(&["check", &url, "--json", "--seed", "7"]);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -27,6 +27,28 @@ pub const SERVER: &[Metric] = &[
         "Memory that the shards took at start, by what it is for.",
     )
     .in_unit(Unit::Bytes),
+    Metric::gauge(
+        "stag_export_size_bytes",
+        "exports.{export}.size_bytes",
+        "Size of the file system that holds an export. Missing while it does not answer.",
+    )
+    .in_unit(Unit::Bytes),
+    Metric::gauge(
+        "stag_export_available_bytes",
+        "exports.{export}.available_bytes",
+        "Space of that file system that users without privileges can still fill.",
+    )
+    .in_unit(Unit::Bytes),
+    Metric::gauge(
+        "stag_export_inodes",
+        "exports.{export}.inodes",
+        "Files that the file system of an export can hold. Missing where there is no limit.",
+    ),
+    Metric::gauge(
+        "stag_export_available_inodes",
+        "exports.{export}.available_inodes",
+        "Files that can still be made there.",
+    ),
     Metric::counter("stag_log_events_total", "log.written", "Events that were logged."),
     Metric::counter(
         "stag_log_events_lost_total",

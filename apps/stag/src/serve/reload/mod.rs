@@ -23,11 +23,7 @@ use sd_notify::NotifyState;
 use stag_engine::tls::ServerTls;
 use stag_nfs::{owner_names::OwnerNames, serve::StoreSource};
 use stag_nfs_store::files::ExportChanges;
-use stag_operate::{
-    control::answers::{ExportList, Reload},
-    metrics::Shards,
-    trace,
-};
+use stag_operate::{control::answers::Reload, exports::ExportList, metrics::Shards, trace};
 use std::{
     ffi::OsString,
     path::PathBuf,

@@ -5,7 +5,7 @@ use crate::{
     Error,
     caller::aside,
     replace,
-    serve::plan::{Plan, exports::Exported, observe_options::ObserveOptions},
+    serve::plan::{Plan, StorePlan, exports::Exported, observe_options::ObserveOptions},
 };
 use stag_fabrics::FabricAddress;
 use stag_nfs::serve::Started;
@@ -14,7 +14,8 @@ use stag_nfs_store::{
     exports::client_rules::{ClientOptions, ClientRule, Squash},
 };
 use stag_operate::{
-    control::answers::{ExportFacts, ExportList, Facts},
+    control::answers::Facts,
+    exports::{ExportFacts, ExportList},
     metrics::{Gathered, ShardPlace, object},
     mounts::Mounts,
     observe::Bound,
@@ -38,8 +39,16 @@ pub fn bind(options: &ObserveOptions, plan: &Plan) -> Result<Bound, Error> {
 
 /// The exports of a plan, for controllers.
 pub fn exports(plan: &Plan) -> ExportList {
-    let source = |export: &Exported| {
-        export.path.as_ref().map_or_else(|| "memory".to_owned(), |path| path.display().to_string())
+    let in_ceph = |export: &Exported| match &plan.store {
+        StorePlan::Ceph { ceph, .. } => {
+            let found = ceph.exports.iter().find(|it| it.name == export.name)?;
+            Some(format!("ceph:{}", found.path))
+        }
+        _ => None,
+    };
+    let source = |export: &Exported| match &export.path {
+        Some(path) => path.display().to_string(),
+        None => in_ceph(export).unwrap_or_else(|| "memory".to_owned()),
     };
     let export = |export: &Exported| ExportFacts {
         name: format!("/{}", export.name),
@@ -47,6 +56,7 @@ pub fn exports(plan: &Plan) -> ExportList {
         mode: if export.read_only { "ro" } else { "rw" },
         options: options(&export.rules.options),
         sec: sec(export),
+        directory: export.path.clone(),
         clients: export.rules.clients.iter().map(client).collect(),
     };
     ExportList::new(plan.exports.iter().map(export).collect())

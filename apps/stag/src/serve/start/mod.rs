@@ -102,8 +102,8 @@ fn serve_started(
     bound: Bound,
     reloader: Option<Reloader>,
 ) -> Result<(), Error> {
-    let shards = Arc::new(server.shards());
     let exports = watching::exports(&server.plan);
+    let shards = Arc::new(server.shards().with_exports(exports.clone()));
     let reloading = reloader.map(|it| Reloading::new(it, &shards, &exports));
     let reload = reloading.clone().map(Reloading::for_controllers);
     let facts = watching::facts(&server.plan, &found, exports);
