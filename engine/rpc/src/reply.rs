@@ -69,7 +69,7 @@ impl<'c, 'k, T: XdrType> Replier<'c, 'k, T> {
     /// ([`ServerBuilder::contexts`](crate::ServerBuilder::contexts)).
     pub const fn proven(&self) -> Option<&ProvenUser<'c>> {
         match &self.incoming.call.header.credential {
-            Credential::Proven(user) => Some(user),
+            Credential::Proven(user) => Some(*user),
             Credential::None | Credential::Sys(_) | Credential::Other(_) => None,
         }
     }

@@ -160,12 +160,13 @@ impl<P: Provider, A: App> Shard<P, A> {
             }
         };
         let context = &context.context;
-        let credential = Credential::Proven(ProvenUser {
+        let user = ProvenUser {
             identity: context.identity,
             principal: &context.principal,
             service,
             unix: context.unix,
-        });
+        };
+        let credential = Credential::Proven(&user);
         let Sender { peer, address: from } = sender;
         let header = CallHeader { credential, ..*header };
         self.core.stamp_parsed(key, &header, from);

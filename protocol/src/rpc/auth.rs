@@ -66,8 +66,9 @@ pub enum Credential<'a> {
     /// Another flavor.
     Other(Auth<'a>),
     /// A user that a context of RPCSEC_GSS proves. The server's end of the context puts it in place
-    /// of the credential that the call had: it is never read from a message, nor written to one.
-    Proven(ProvenUser<'a>),
+    /// of the credential that the call had: it is never read from a message, nor written to one. By
+    /// reference, as headers of all calls are copied, and most of them have another credential.
+    Proven(&'a ProvenUser<'a>),
 }
 
 /// A user that a context of RPCSEC_GSS proves (RFC 2203).

@@ -24,6 +24,7 @@ pub(super) enum CallTarget {
 
 /// Describes a caller to the store, by credential, address, and the identity that its connection
 /// proves.
+#[inline(always)]
 pub(super) fn caller(
     credential: &Credential<'_>,
     address: PeerAddress,

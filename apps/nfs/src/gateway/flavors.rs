@@ -58,7 +58,7 @@ impl<S: Store> Gateway<S> {
         let Call { id, peer, from, header, arguments, pulled } = call;
         let anonymous =
             ProvenUser { identity: PrincipalId([0; 16]), principal: "", service, unix: None };
-        let header = CallHeader { credential: Credential::Proven(anonymous), ..*header };
+        let header = CallHeader { credential: Credential::Proven(&anonymous), ..*header };
         let (id, peer, from) = (*id, *peer, *from);
         let call = Call { id, peer, from, header, arguments: arguments.clone(), pulled: *pulled };
         let source = CallSource::own(id, peer, from);

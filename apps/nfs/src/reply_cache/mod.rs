@@ -39,7 +39,7 @@ use stag_engine::{CallId, Cx, HEAD_ROOM, PeerAddress, PeerId, Time, config};
 use stag_pools::Buf;
 use stag_protocol::{
     nfs::v3::{self, Procedure},
-    rpc::{CallHeader, Credential, PrincipalId, ProvenUser, UnixUser, gss::GssService},
+    rpc::{CallHeader, Credential, ProvenUser},
     xdr::{Reader, Writer},
 };
 
@@ -398,7 +398,7 @@ pub(crate) struct CopiedCall {
     /// Its header and arguments, all inline.
     message: Buf,
     /// Its user, where a context of RPCSEC_GSS proves it: the header then has none.
-    proven: Option<(PrincipalId, GssService, Option<UnixUser>)>,
+    proven: Option<ProvenUser<'static>>,
 }
 
 impl CopiedCall {
@@ -412,8 +412,10 @@ impl CopiedCall {
     /// The same in this buffer; `None` if it is too short.
     fn within(mut message: Buf, header: &CallHeader<'_>, call: &v3::Call<'_>) -> Option<Self> {
         let (mut header, mut proven) = (*header, None);
-        if let Credential::Proven(ProvenUser { identity, service, unix, .. }) = header.credential {
-            (header.credential, proven) = (Credential::None, Some((identity, service, unix)));
+        if let Credential::Proven(user) = header.credential {
+            let ProvenUser { identity, service, unix, .. } = *user;
+            header.credential = Credential::None;
+            proven = Some(ProvenUser { identity, principal: "", service, unix });
         }
         write(&mut message, &header, call)?;
         Some(Self { message, proven })
@@ -423,8 +425,7 @@ impl CopiedCall {
     pub(crate) fn parse(&self) -> Option<(CallHeader<'_>, Reader<'_>)> {
         let mut arguments = Reader::new(&self.message);
         let mut header = CallHeader::parse(&mut arguments).ok()?;
-        if let Some((identity, service, unix)) = self.proven {
-            let user = ProvenUser { identity, principal: "", service, unix };
+        if let Some(user) = &self.proven {
             header.credential = Credential::Proven(user);
         }
         Some((header, arguments))
@@ -451,7 +452,7 @@ mod tests {
     use stag_pools::{Class, Pool};
     use stag_protocol::{
         nfs::v3::{DirOpArgs, FileHandle, Name, RemoveArgs},
-        rpc::{Auth, AuthSys, Credential, Gids, Xid},
+        rpc::{Auth, AuthSys, Gids, PrincipalId, UnixUser, Xid, gss::GssService},
     };
 
     #[test]
@@ -462,15 +463,16 @@ mod tests {
         let object = DirOpArgs { dir, name: Name(b"name") };
         let call = v3::Call::Remove(RemoveArgs { object });
         let identity = PrincipalId([5; 16]);
-        let proven = |service, unix| {
-            Credential::Proven(ProvenUser { identity, principal: "alice@REALM", service, unix })
-        };
+        let proven =
+            |service, unix| ProvenUser { identity, principal: "alice@REALM", service, unix };
+        let bare = proven(GssService::None, None);
+        let mapped = proven(GssService::Privacy, Some(UnixUser { uid: 7, gid: 8, gids }));
         let sys = AuthSys { stamp: 1, machine_name: b"m", uid: 7, gid: 8, gids };
         for credential in [
             Credential::None,
             Credential::Sys(sys),
-            proven(GssService::None, None),
-            proven(GssService::Privacy, Some(UnixUser { uid: 7, gid: 8, gids })),
+            Credential::Proven(&bare),
+            Credential::Proven(&mapped),
         ] {
             let header = CallHeader {
                 xid: Xid(5),
@@ -482,14 +484,16 @@ mod tests {
             };
             let copied = CopiedCall::within(pool.take(1_024).unwrap(), &header, &call).unwrap();
             let (found, arguments) = copied.parse().unwrap();
-            let name_is_kept = match credential {
-                // Its identity is enough.
+            // Of a principal, the identity is enough.
+            let nameless;
+            let kept = match credential {
                 Credential::Proven(user) => {
-                    Credential::Proven(ProvenUser { principal: "", ..user })
+                    nameless = ProvenUser { principal: "", ..*user };
+                    Credential::Proven(&nameless)
                 }
                 credential => credential,
             };
-            assert_eq!(found, CallHeader { credential: name_is_kept, ..header });
+            assert_eq!(found, CallHeader { credential: kept, ..header });
             assert_eq!(v3::Call::parse(Procedure::Remove, arguments), Ok(call));
         }
     }

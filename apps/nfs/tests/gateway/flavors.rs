@@ -57,14 +57,16 @@ impl<S: Store> App for WithTickets<S> {
         self.0.sink(len)
     }
 
-    fn on_call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>) {
+    fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
+        let proven;
+        let mut call = call;
         if let Credential::Sys(AuthSys { machine_name, uid, gid, gids, .. }) =
             call.header.credential
             && let Some(service) = service(machine_name)
         {
             let (identity, unix) = (PrincipalId([7; 16]), Some(UnixUser { uid, gid, gids }));
-            let proven = ProvenUser { identity, principal: "alice@STAG.TEST", service, unix };
-            call.header.credential = Credential::Proven(proven);
+            proven = ProvenUser { identity, principal: "alice@STAG.TEST", service, unix };
+            call.header.credential = Credential::Proven(&proven);
         }
         self.0.on_call(cx, call);
     }

@@ -200,6 +200,7 @@ impl Nfs4 {
 }
 
 /// Octets of the whole call.
+#[inline(always)]
 pub(super) fn request_len(header: &CallHeader<'_>, arguments: &Reader<'_>) -> usize {
     use stag_protocol::rpc::Credential;
     let credential = match &header.credential {
