@@ -58,7 +58,7 @@ pub struct ExportFacts {
 pub struct Space {
     /// All of it.
     pub size_bytes: u64,
-    /// What users without privileges can still fill.
+    /// Space that users without privileges can still fill.
     pub available_bytes: u64,
     /// Files that it can hold; none where they are not limited, as on btrfs.
     #[serde(skip_serializing_if = "Option::is_none")]

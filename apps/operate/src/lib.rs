@@ -2,8 +2,9 @@
 //!
 //! Facts about a server are here, without a command line: [`trace`] is its log, [`metrics`] its
 //! numbers with the pages of `GET /metrics`, [`control`] the server's end of `stag ctl`,
-//! [`exports`] lists what it exports, and [`observe`] binds the sockets. `stag serve` calls them. Errors are sentences for people,
-//! which name the flag that gives another value.
+//! [`exports`] the list of its exports, and [`observe`] binds the sockets of both pages and
+//! control. `stag serve` calls them. Errors are sentences for people, which name the flag that
+//! gives another value.
 #![forbid(unsafe_code)]
 
 pub mod control;
