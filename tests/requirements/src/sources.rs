@@ -148,16 +148,17 @@ impl RustSources {
         self.list(path, name).is_some()
     }
 
-    /// The file of that list: one with a macro, as a fixture may list the cases that it leaves out.
+    /// The file of that list: preferably one with a macro, as a fixture may list the cases that it
+    /// leaves out.
     fn list(&self, path: &str, name: &str) -> Option<&str> {
         let module =
             path.rsplit('/').next().and_then(|file| file.strip_suffix(".rs")).unwrap_or_default();
         let case = format!("{module}::{name}");
         let is_case = |line: &str| line.trim().trim_end_matches(',') == case;
-        let names = |text: &&String| {
-            text.contains(&case) && text.contains("macro_rules! ") && text.lines().any(is_case)
-        };
-        self.files.values().find(names).map(String::as_str)
+        let names = |text: &&String| text.contains(&case) && text.lines().any(is_case);
+        let lists = || self.files.values().filter(names);
+        let of_macro = lists().find(|text| text.contains("macro_rules! "));
+        of_macro.or_else(|| lists().next()).map(String::as_str)
     }
 
     /// The call of the macro whose list of cases names this one: `conformance_tests!(`.

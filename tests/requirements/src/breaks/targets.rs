@@ -73,11 +73,13 @@ impl TestTarget {
             && target("name").and_then(Value::as_str) == Some(&self.name)
     }
 
-    /// The full names of the tests that a rule calls `file::name`, of all that the program has.
+    /// The full names of the tests that a rule calls `file::name`, of all that the program has. A
+    /// macro may make a module of a test, which has one for each subject: `name::on_files`.
     pub(super) fn names(&self, file: &str, name: &str, all: &[String]) -> Vec<String> {
-        let end = format!("::{name}");
-        let ending: Vec<&String> =
-            all.iter().filter(|full| *full == name || full.ends_with(&end)).collect();
+        let mut ending: Vec<&String> = all.iter().filter(|full| ends_with(full, name)).collect();
+        let of_subject =
+            |full: &&String| full.rsplit_once("::").is_some_and(|(test, _)| ends_with(test, name));
+        ending.extend(all.iter().filter(of_subject));
         let module = module(file);
         let is_near = |full: &str| full.split("::").any(|part| part == module);
         let near: Vec<_> = ending.iter().filter(|full| is_near(full)).collect();
@@ -87,6 +89,11 @@ impl TestTarget {
             near.into_iter().map(|full| (*full).clone()).collect()
         }
     }
+}
+
+/// Says if `name` is the last part of a path.
+fn ends_with(path: &str, name: &str) -> bool {
+    path.strip_suffix(name).is_some_and(|front| front.is_empty() || front.ends_with("::"))
 }
 
 /// The module that a file makes: its name, or its folder's.
@@ -241,5 +248,7 @@ mod tests {
         assert_eq!(target.names("a/src/b.rs", "t", &all), ["b::tests::t"]);
         assert_eq!(target.names("a/src/store/tests.rs", "other", &all), ["c::tests::other"]);
         assert_eq!(target.names("a/src/b.rs", "none", &all), [""; 0]);
+        let all = ["b::t::files", "b::t::memory", "c::t", "b::tt::files"].map(str::to_owned);
+        assert_eq!(target.names("a/src/b.rs", "t", &all), ["b::t::files", "b::t::memory"]);
     }
 }
