@@ -460,6 +460,16 @@ fn the_attributes_of_a_file_under_a_write_delegation_come_from_its_holder_and_ne
 }
 
 #[test]
+fn a_change_attribute_of_its_own_is_a_change_at_the_same_size() {
+    let mut fixture = Fixture::new();
+    let given = delegated(&mut fixture, 0, BOTH);
+    fixture.tables.set_delegation_base(given.state, 100);
+    let [here, told] = [100, 107].map(|change| ChangeAndSize { change, size: 5 });
+    let shown = fixture.tables.handle_attributes(given.state, told, here);
+    assert_eq!(shown, Some(ChangeAndSize { change: 101, size: 5 }));
+}
+
+#[test]
 fn a_size_of_its_own_is_a_change_whatever_the_holder_says_of_the_change_attribute() {
     let mut fixture = Fixture::new();
     let given = delegated(&mut fixture, 0, BOTH);

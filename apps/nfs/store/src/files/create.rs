@@ -166,9 +166,9 @@ impl Files {
         make: impl Fn(&mut Self, FileSlotId, Name<'_>) -> Result<Object, Status>,
     ) -> Result<MadeObject, Failed<ObjectChange>> {
         let slot = self.directory(directory, Intent::Change)?;
-        // RFC 1813 §3.3.9 [1813-64]: a MKDIR of . or .. gets NFS3ERR_EXIST
         self.must_be_there(slot)?;
         self.await_spare(slot)?;
+        // RFC 1813 §3.3.9 [1813-64]: a MKDIR of . or .. gets NFS3ERR_EXIST
         let name = Name::of(name, Status::Exist, Status::Exist);
         let outcome = name.and_then(|name| self.make_no_twin(slot, name, &make));
         self.cache.part();

@@ -148,10 +148,8 @@ fn open_beneath<P: rustix::path::Arg>(
     mode: Mode,
 ) -> rustix::io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH
-        // RFC 1813 §3.3.3 [1813-27]: a LOOKUP returns a symbolic link and does not follow it
         | ResolveFlags::NO_SYMLINKS
         | ResolveFlags::NO_MAGICLINKS
-        // RFC 1813 §3.3.3 [1813-28]: a LOOKUP does not cross into another file system
         | ResolveFlags::NO_XDEV;
     openat2(directory, name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode, resolve)
 }

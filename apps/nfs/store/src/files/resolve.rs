@@ -264,9 +264,11 @@ impl Files {
 
     /// The attributes of an entry of a directory.
     pub(super) fn entry(&self, directory: FileSlotId, name: Name<'_>) -> Result<Statx, Status> {
+        // RFC 1813 §3.3.3 [1813-27]: a LOOKUP returns a symbolic link and does not follow it
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         let found =
             statx(self.cache.path(directory), name.octets(), flags, STAT_MASK).map_err(status)?;
+        // RFC 1813 §3.3.3 [1813-28]: a LOOKUP does not cross into another file system
         self.admit(self.cache.get(directory).identity.file, &found)?;
         Ok(found)
     }

@@ -125,6 +125,7 @@ impl Handles {
     /// [`Status::BadHandle`] if it was never issued.
     #[cold]
     pub fn refusal(&self, claim: HandleClaim) -> Status {
+        // RFC 1813 §2.6 [1813-6]: a handle of a removed object gets NFS3ERR_STALE
         // RFC 1813 §2.6 [1813-7]: a handle that is not ours gets NFS3ERR_BADHANDLE
         if self.tag(claim.inode).is(claim.tag) { Status::Stale } else { Status::BadHandle }
     }

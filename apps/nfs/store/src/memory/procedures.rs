@@ -88,14 +88,14 @@ impl Memory {
         let dots = dots.into_iter().filter(|(cookie, ..)| *cookie > place.cookie);
         // RFC 1813 §3.3.16 [1813-83]: an entry that stays is listed exactly once
         for (cookie, name, id) in dots.chain(directory.behind(place.cookie.max(COOKIE_ABOVE))) {
-            // RFC 1813 §3.3.16 [1813-81]: eof is TRUE exactly if no entry is left
-            // RFC 1813 §3.3.16 [1813-84]: no entry has file number zero
             let kind = Some(self.inodes.get(id)?.body.kind());
+            // RFC 1813 §3.3.16 [1813-84]: no entry has file number zero
             let entry = ListedEntry { fileid: id.number, name, cookie, kind, object: None };
             if !visit(self, id, entry)? {
                 return Ok(false);
             }
         }
+        // RFC 1813 §3.3.16 [1813-81]: eof is TRUE exactly if no entry is left
         Ok(true)
     }
 

@@ -260,7 +260,6 @@ impl Inodes {
     /// # Errors
     /// [`Status::Stale`] when it is gone.
     pub fn get(&self, id: InodeId) -> Result<&Inode, Status> {
-        // RFC 1813 §2.6 [1813-6]: a handle of a removed object gets NFS3ERR_STALE
         self.place(id).map(|place| &place.inode).ok_or(Status::Stale)
     }
 
@@ -316,7 +315,6 @@ impl Inodes {
         id: InodeId,
         make: impl Fn(&Inode) -> FileAttributes,
     ) -> Result<StatOctets, Status> {
-        // RFC 1813 §2.6 [1813-6]: a handle of a removed object gets NFS3ERR_STALE
         let Self { places, stats, .. } = self;
         let place = places.get(id.index as usize).and_then(Option::as_ref);
         let place = place.filter(|place| place.number == id.number).ok_or(Status::Stale)?;

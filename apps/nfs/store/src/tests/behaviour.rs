@@ -421,8 +421,10 @@ on_every_store! {
         assert_eq!(attributes, bench.store.getattr(&root).unwrap());
         let (fsinfo, _) = bench.store.fsinfo(&root).unwrap();
         assert_eq!((fsinfo.read_max, fsinfo.write_max), (1 << 20, 1 << 20));
+        assert!(fsinfo.file_size_max >= 1 << 40, "{fsinfo:?}");
         let (pathconf, _) = bench.store.pathconf(&root).unwrap();
         assert_eq!((pathconf.name_max, pathconf.no_trunc), (255, true));
+        assert!(pathconf.link_max > 100, "{pathconf:?}");
     }
 
     fn rights_follow_the_kind(bench) {

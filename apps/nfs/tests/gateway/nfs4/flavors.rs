@@ -29,7 +29,7 @@ fn all() -> Vec<Client4> {
     ]
 }
 
-fn on_files(both: [&[Security]; 2]) -> (Client4, Arc<SharedFiles>, Arc<Home>) {
+pub(super) fn on_files(both: [&[Security]; 2]) -> (Client4, Arc<SharedFiles>, Arc<Home>) {
     let home = Arc::new(Home::new());
     let (files, shared) = files(&home, both);
     let kept = (Arc::clone(&home), Arc::clone(&shared));

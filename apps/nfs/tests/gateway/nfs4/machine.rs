@@ -1,7 +1,10 @@
 //! Clients whose state is protected by the credential of their machine (SP4_MACH_CRED, RFC 8881
 //! §2.10.8.3, §18.35.3).
 
-use super::client::{Client4, ServedExport, session_args};
+use super::{
+    client::{Client4, ServedExport, session_args},
+    flavors::on_files,
+};
 use crate::gateway::flavors::{credential, memory, over_tcp};
 use stag_nfs_store::Security;
 use stag_protocol::nfs::v4::*;
@@ -44,9 +47,12 @@ fn status(client: &mut Client4, by: Security, request: Request<'_>) -> Status4 {
     client.send(&[request]).status()
 }
 
-/// A client that is protected, and its session.
+/// A client that is protected, and its ID.
 fn protected() -> (Client4, u64) {
-    let mut client = client();
+    protect(client())
+}
+
+fn protect(mut client: Client4) -> (Client4, u64) {
     let machine = StateProtection::MachineCredential(asked());
     let (id, sequence, granted) = exchange(&mut client, Security::Krb5i, machine).unwrap();
     let granted = granted.expect("it is granted");
@@ -117,15 +123,18 @@ fn its_session_is_used_over_connections_that_are_bound_to_it() {
 
 #[test]
 fn the_machine_lets_state_go_whatever_the_export_asks_for() {
-    let (mut client, _) = protected();
-    client.credential = credential(Security::Krb5p);
-    let (stateid, handle) = client.open(b"file");
-    let put = || Request::PutFh(Text(&handle));
-    client.credential = credential(Security::Krb5i);
-    let read = client.run(&[put(), Request::GetAttr(Bitmap::of([1]))]);
-    assert_eq!(read.status(), Status4::WrongSec, "the export asks for privacy");
-    let close = client.run(&[put(), Request::Close(Close4Args { seqid: 0, open: stateid })]);
-    assert_eq!(close.status(), Status4::Ok);
+    let (on_files, ..) = on_files([&[Security::Krb5p], &[]]);
+    for client in [client(), on_files] {
+        let (mut client, _) = protect(client);
+        client.credential = credential(Security::Krb5p);
+        let (stateid, handle) = client.open(b"file");
+        let put = || Request::PutFh(Text(&handle));
+        client.credential = credential(Security::Krb5i);
+        let read = client.run(&[put(), Request::GetAttr(Bitmap::of([1]))]);
+        assert_eq!(read.status(), Status4::WrongSec, "the export asks for privacy");
+        let close = client.run(&[put(), Request::Close(Close4Args { seqid: 0, open: stateid })]);
+        assert_eq!(close.status(), Status4::Ok);
+    }
 }
 
 #[test]
