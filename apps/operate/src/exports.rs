@@ -1,12 +1,12 @@
 //! The exports of a server, and the space of the file systems that hold them.
 //!
 //! Asking for space may wait for as long as a file system does not answer, such as a hard mount of
-//! NFS. A thread asks, and its callers go on without the numbers that are late. Until that file
-//! system has answered, it is not asked again.
+//! NFS. A thread asks, and its callers go on without the numbers that are late. A file system that
+//! has not answered in time is not asked again until it has.
 
 use serde::Serialize;
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     io,
     path::{Path, PathBuf},
     sync::{
@@ -27,8 +27,8 @@ pub struct ExportList(Arc<Listed>);
 #[derive(Debug, Default)]
 struct Listed {
     exports: Mutex<Vec<ExportFacts>>,
-    /// Directories whose file systems have not answered yet.
-    asked: Mutex<BTreeSet<PathBuf>>,
+    /// Directories whose file systems have not answered yet, with the time of the first question.
+    asked: Mutex<BTreeMap<PathBuf, Instant>>,
 }
 
 /// One export.
@@ -127,7 +127,9 @@ impl Listed {
         answers: &Sender<(String, Space)>,
     ) {
         for (name, directory) in exports {
-            if !locked(&self.asked).insert(directory.clone()) {
+            let now = Instant::now();
+            let first = *locked(&self.asked).entry(directory.clone()).or_insert(now);
+            if now.saturating_duration_since(first) > PATIENCE {
                 continue;
             }
             let found = space(&directory);
@@ -179,41 +181,60 @@ mod tests {
         }
     }
 
+    const SOME: Space =
+        Space { size_bytes: 9, available_bytes: 3, inodes: None, available_inodes: None };
+
+    /// The names of exports that answer, once `count` of them do: threads may be late on a busy
+    /// host.
+    fn answered(list: &ExportList, count: usize) -> Vec<String> {
+        loop {
+            let found = list.ask(|_| Ok(SOME)).answer();
+            if found.len() == count {
+                return found.into_keys().collect();
+            }
+        }
+    }
+
     #[test]
     fn space_is_that_of_the_file_system_of_a_directory() {
-        let list = ExportList::new(vec![export("/a", Some("/")), export("/memory", None)]);
-        let found = list.ask_space().answer();
+        let found = Space::of(Path::new("/")).unwrap();
         let root = rustix::fs::statvfs("/").unwrap();
-        assert_eq!(found.keys().collect::<Vec<_>>(), ["/a"]);
-        assert_eq!(found["/a"].size_bytes, root.f_blocks * root.f_frsize);
-        assert!(found["/a"].available_bytes <= found["/a"].size_bytes);
+        assert_eq!(found.size_bytes, root.f_blocks * root.f_frsize);
+        assert!(found.available_bytes <= found.size_bytes);
+        let list = ExportList::new(vec![export("/a", Some("/")), export("/memory", None)]);
+        assert_eq!(answered(&list, 1), ["/a"]);
         let gone = ExportList::new(vec![export("/gone", Some("/nowhere/at/all"))]);
         assert!(gone.ask_space().answer().is_empty());
     }
 
     #[test]
-    fn a_file_system_that_hangs_is_asked_once_and_delays_no_other_question() {
+    fn a_file_system_that_hangs_is_asked_again_once_it_has_answered() {
         let list = ExportList::new(vec![export("/hung", Some("/h")), export("/b", Some("/b"))]);
-        let some =
-            Space { size_bytes: 9, available_bytes: 3, inodes: None, available_inodes: None };
-        let (answer, hangs) = channel::<()>();
-        let question = list.ask(move |directory| {
-            if directory == Path::new("/h") {
-                hangs.recv().unwrap();
-            }
-            Ok(some)
+        let long_ago = Instant::now().checked_sub(2 * PATIENCE).expect("the host runs for longer");
+        locked(&list.0.asked).insert(PathBuf::from("/h"), long_ago);
+        assert_eq!(answered(&list, 1), ["/b"]);
+        assert!(locked(&list.0.asked).contains_key(Path::new("/h")));
+        // As the thread that waited for it does.
+        locked(&list.0.asked).remove(Path::new("/h"));
+        assert_eq!(answered(&list, 2), ["/b", "/hung"]);
+    }
+
+    #[test]
+    fn several_questions_at_a_time_are_all_answered() {
+        let list = ExportList::new(vec![export("/a", Some("/a"))]);
+        let (answer, waits) = channel::<()>();
+        let first = list.ask(move |_| {
+            waits.recv().unwrap();
+            Ok(SOME)
         });
         while locked(&list.0.asked).is_empty() {
             thread::yield_now();
         }
-        let found = list.ask(move |_| Ok(some)).answer();
-        assert_eq!(found.keys().collect::<Vec<_>>(), ["/b"]);
+        // However long the next questions take, the first one is not late.
+        let later = Instant::now() + Duration::from_secs(3_600);
+        locked(&list.0.asked).values_mut().for_each(|at| *at = later);
+        assert_eq!(answered(&list, 1), ["/a"]);
         answer.send(()).unwrap();
-        // Its own question ends with its thread, or at its time.
-        drop(question.answer());
-        while !locked(&list.0.asked).is_empty() {
-            thread::yield_now();
-        }
-        assert_eq!(list.ask(move |_| Ok(some)).answer().len(), 2);
+        drop(first.answer());
     }
 }

@@ -96,8 +96,9 @@ fn a_server_under_load_is_watched_by_several_controllers_at_once() {
     let exports = ctl(&home, &["exports"]);
     assert_eq!(exports["exports"][0]["name"], "/data");
     let about = rustix::fs::statvfs(home.path("data")).unwrap();
-    let size = exports["exports"][0]["space"]["size_bytes"].as_u64();
-    assert_eq!(size, Some(about.f_blocks * about.f_frsize));
+    let size = Some(about.f_blocks * about.f_frsize);
+    let found = || ctl(&home, &["exports"])["exports"][0]["space"]["size_bytes"].as_u64();
+    wait_for("the space of the export", || found() == size);
     let hist = ctl(&home, &["hist"]);
     let reads = hist["procedures"].as_array().unwrap().iter().find(|it| it["procedure"] == "READ");
     let stages: Vec<_> =

@@ -1,7 +1,7 @@
 //! Snapshots of all shards at one moment, taken from any thread but a shard's.
 
 use crate::{
-    exports::{ExportList, Space},
+    exports::{ExportList, Space, SpaceQuestion},
     trace,
 };
 use serde_json::{Map, Value, json};
@@ -118,7 +118,8 @@ impl Shards {
     /// # Errors
     /// The first shard that does not answer in time.
     pub fn gather(&self, command: Command) -> Result<Gathered, NoAnswer> {
-        let space = self.exports.ask_space();
+        // Details are about peers and calls alone.
+        let space = (command == Command::Snapshot).then(|| self.exports.ask_space());
         let questions: Vec<_> =
             self.ends.iter().map(|end| (end.core, end.handle.ask(command))).collect();
         let until = Instant::now() + PATIENCE;
@@ -127,7 +128,8 @@ impl Shards {
             let left = until.saturating_duration_since(Instant::now());
             shards.push((core, question.answer(left).ok_or(NoAnswer(index))?));
         }
-        Ok(Gathered { exports: space.answer(), ..self.gathered(shards) })
+        let exports = space.map(SpaceQuestion::answer).unwrap_or_default();
+        Ok(Gathered { exports, ..self.gathered(shards) })
     }
 
     /// Counters of shards that were taken some other way.
