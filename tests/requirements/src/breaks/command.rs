@@ -194,7 +194,7 @@ fn chosen(asked: &BreakCommand, all: &[BreakJob], table: &BreakTable) -> io::Res
         asked.rule.iter().cloned().collect()
     };
     let keep = |job: &BreakJob, id: &str| {
-        let is_settled = || table.find(id, &job.site).is_some_and(|row| !row.verdict.is_finding());
+        let is_settled = || table.find(id, &job.site).is_some_and(|row| row.verdict.is_noticed());
         wanted.contains(id) && !(asked.resume && is_settled())
     };
     Ok(all.iter().filter_map(|job| job.clone().only(keep)).collect())
