@@ -53,13 +53,21 @@ pub struct End {
     pub events: VecDeque<Event>,
     /// It looks before each poll.
     pub looks: bool,
+    /// The time of its polls, if a test stops its clock.
+    pub stopped_at: Option<Time>,
 }
 
 impl End {
     pub fn new(config: IwarpConfig) -> Self {
         let class = |slot_len, count| Class { slot_len, count };
         let pool = Pool::new(&[class(4096, 256), class(1 << 20, 16)]).unwrap();
-        Self { iwarp: Iwarp::new(config).unwrap(), pool, events: VecDeque::new(), looks: false }
+        Self {
+            iwarp: Iwarp::new(config).unwrap(),
+            pool,
+            events: VecDeque::new(),
+            looks: false,
+            stopped_at: None,
+        }
     }
 
     pub fn listening(config: IwarpConfig) -> (Self, IwarpAddress) {
@@ -90,11 +98,12 @@ impl End {
 
     /// The next event, if there is one. A message that a look reports takes its receive then.
     fn ask(&mut self) -> Option<Event> {
+        let at = self.stopped_at.unwrap_or_else(now);
         if !self.looks {
-            return self.iwarp.poll(now());
+            return self.iwarp.poll(at);
         }
         let mut room = [0; LIMITS.receive_len];
-        match self.iwarp.look(now(), &mut room).look() {
+        match self.iwarp.look(at, &mut room).look() {
             Look::Message { qp, len } => {
                 let mut buf = self.iwarp.take_receive().unwrap();
                 assert!(buf.is_empty(), "a receive that is taken back is empty");
@@ -102,7 +111,7 @@ impl End {
                 Some(Event::Received { qp, buf, invalidated: None })
             }
             Look::Nothing => None,
-            Look::Other => self.iwarp.poll(now()),
+            Look::Other => self.iwarp.poll(at),
         }
     }
 

@@ -330,8 +330,9 @@ fn a_peer_that_takes_too_long_is_given_up() {
     assert_eq!(peer.hear_all(&mut end), b"");
     assert_eq!((end.iwarp.stats().handshakes.timed_out, end.events.len()), (1, 0));
 
-    let (mut end, mut peer, qp) = asked(IwarpConfig { reply_timeout: short, ..config() });
-    assert!(end.iwarp.wake_at().is_some());
+    let (mut end, mut peer, qp) = asked(config());
+    end.stopped_at = end.iwarp.wake_at();
+    assert!(end.stopped_at.is_some());
     assert_eq!(end.next_end(qp), Cause::Fabric(FabricFault::TimedOut));
     assert_eq!(peer.hear_all(&mut end), b"");
     assert_eq!(end.iwarp.wake_at(), None);
