@@ -30,7 +30,8 @@ on_every_store! {
             octets[bit / 8] ^= 1 << (bit % 8);
             let found = bench.store.getattr(&FileHandle::new(&octets).unwrap());
             // A bit of what names an instance of a store may make it that of an earlier one.
-            assert!(matches!(found, Err(Status::BadHandle | Status::Stale)), "bit {bit}: {found:?}");
+            let is_refused = matches!(found, Err(Status::BadHandle | Status::Stale));
+            assert!(is_refused, "bit {bit}: {found:?}");
         }
     }
 
