@@ -26,7 +26,7 @@ use rustix::{
     thread::{MembarrierCommand, membarrier},
 };
 use stag_pools::{Extent, table::Key};
-use stag_verbs::{Cause, FabricFault, PeerAddress, Time};
+use stag_verbs::{Cause, FabricFault, Limits, PeerAddress, Time};
 use std::{
     collections::VecDeque,
     mem::MaybeUninit,
@@ -97,6 +97,7 @@ pub(crate) struct ShmLink {
     pub(crate) say: VecDeque<LinkMessage>,
     /// Connections with something to send, the longest waiting first.
     pub(crate) waiting: VecDeque<Key>,
+    /// Records whose memory the peer has not read, the oldest first.
     pub(crate) lent: VecDeque<LentRecord>,
     /// Places in the table of connections that are its.
     pub(crate) conns: usize,
@@ -270,6 +271,12 @@ impl ShmLink {
             self.say_hello(shared).ok()?;
         }
         self.is_trusting = flags & TRUST != 0 && self.may_trust(shared);
+        if self.is_trusting {
+            // What one connection has under way. More of them make it grow, up to what the ring
+            // holds.
+            let Limits { send_queue, read_spans, .. } = shared.config.limits;
+            self.lent.reserve(send_queue.saturating_add(read_spans));
+        }
         self.has_barrier = flags & BARRIER != 0;
         let (ring, pools) = files.split_first()?;
         let theirs = PeerSegment::new(ring.as_fd(), RING + ring_len).ok()?;

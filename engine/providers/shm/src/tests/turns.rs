@@ -182,6 +182,23 @@ fn a_write_and_the_message_behind_it_need_no_doorbell() {
 }
 
 #[test]
+fn writes_that_the_peer_has_not_read_need_no_memory_beyond_the_link_s() {
+    let place = SocketHome::new("unread");
+    let (mut server, at_server, mut client, at_client) = meet(&place, true);
+    let room = server.link().lent.capacity();
+    let sink = client.buf(&[0; 2048]);
+    let window = client.shm.bind(at_client, sink, 0..2048, Access::RemoteWrite).unwrap();
+    let to = RemoteSpan { key: window.key, offset: window.offset, len: 2048 };
+    for number in 0..LIMITS.send_queue as u64 {
+        let source = server.buf(&[7; 2048]).freeze();
+        let posted = server.shm.post_write(at_server, Tag(number), source, to);
+        posted.map_err(|refused| refused.why).unwrap();
+    }
+    let lent = &server.link().lent;
+    assert_eq!((lent.len(), lent.capacity()), (LIMITS.send_queue, room));
+}
+
+#[test]
 fn a_write_behind_work_that_waits_waits_too() {
     let place = SocketHome::new("in-order");
     let (mut server, at_server, mut client, at_client) = meet(&place, true);
