@@ -2,7 +2,7 @@
 
 use crate::{
     peer::*,
-    support::{End, PATIENCE, config, pattern},
+    support::{End, PATIENCE, config, now, pattern},
 };
 use stag_iwarp::{Crc, IwarpAddress, IwarpConfig};
 use stag_verbs::{Cause, Event, FabricFault, Provider, Refusal, Tag};
@@ -330,9 +330,12 @@ fn a_peer_that_takes_too_long_is_given_up() {
     assert_eq!(peer.hear_all(&mut end), b"");
     assert_eq!((end.iwarp.stats().handshakes.timed_out, end.events.len()), (1, 0));
 
+    let begun = now();
     let (mut end, mut peer, qp) = asked(config());
-    end.stopped_at = end.iwarp.wake_at();
-    assert!(end.stopped_at.is_some());
+    let deadline = end.iwarp.wake_at().unwrap();
+    let deadlines = begun + defaults.reply_timeout..=now() + defaults.reply_timeout;
+    assert!(deadlines.contains(&deadline));
+    end.stopped_at = Some(deadline);
     assert_eq!(end.next_end(qp), Cause::Fabric(FabricFault::TimedOut));
     assert_eq!(peer.hear_all(&mut end), b"");
     assert_eq!(end.iwarp.wake_at(), None);

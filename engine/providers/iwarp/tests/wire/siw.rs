@@ -194,6 +194,7 @@ fn nudges_come_less_and_less_often_and_come_to_an_end() {
         // Its time comes at once, and no later one comes while the peer waits.
         end.stopped_at = Some(at);
         assert_eq!(peer.hear_ulpdu(&mut end), write(1, 0, b""));
+        assert!(end.events.is_empty());
         pauses.extend(end.iwarp.wake_at().map(|next| next.0 - at.0));
     }
     assert_eq!(pauses.len(), 9);
