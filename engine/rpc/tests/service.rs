@@ -234,7 +234,7 @@ fn an_argument_that_is_too_long_is_not_sent_and_results_are_not_cut() {
 #[test]
 fn a_call_that_is_not_answered_ends_in_time_and_the_next_one_connects_again() {
     let server = server();
-    let builder = Client::builder().timeout(Duration::from_secs(1));
+    let builder = Client::builder().timeout(Duration::from_secs(3));
     let mut client = builder.connect(&server.addresses()[0]).unwrap();
     let mut client = tool::Client::over(&mut client);
     assert_eq!(client.never(), Err(CallError::Failed(CallFault::TimedOut)));
