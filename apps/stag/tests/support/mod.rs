@@ -10,8 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longest time that one test waits for anything. It is no deadline of what is tested: it ends a test
-/// that hangs, and a busy machine takes minutes for what takes a quiet one a second.
+/// Longest time that one test waits for anything. It is no deadline of what is tested: it ends a
+/// test that hangs, and a busy machine takes minutes for what takes a quiet one a second.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A directory with `data` to export.
