@@ -4,6 +4,7 @@
 //! | file | what |
 //! |---|---|
 //! | `shard.rs` | one shard on its core, with its store |
+//! | `source.rs` | the source of that store: all that a server does by its kind |
 //! | `sizes.rs` | a shard's tables, buffers and time limits |
 //! | `records.rs` | client records at the start |
 //! | `logged.rs` | an app around the gateway that logs connections |
@@ -14,11 +15,13 @@ mod logged;
 mod records;
 mod shard;
 mod sizes;
+mod source;
 
 pub use kernel_tls::LinuxTls;
 pub use records::start_records;
 pub use shard::{ConnectionShare, NfsVersions, ServeShard};
 pub use sizes::{CONNECTIONS, STREAMS, ShardSizes, shard_buffers};
+pub use source::StoreSource;
 /// Descriptors that a service manager passes to this process.
 pub use stag_nfs_os::passed;
 
@@ -26,8 +29,7 @@ use crate::{Nfs4Config, StateDesk, reply_cache};
 use rustix::rand::{GetRandomFlags, getrandom};
 use stag_engine::Over;
 use stag_fabrics::FabricGroup;
-use stag_nfs_store::{StartError, ceph::CephBackend, files::SharedFiles, memory};
-use stag_nfs4_state::DelegationPolicy;
+use stag_nfs_store::StartError;
 use stag_pools::Budget;
 use stag_protocol::nfs::{mount, v3, v4};
 use stag_verbs::FabricFault;
@@ -56,24 +58,6 @@ pub fn procedure_name(program: u32, version: u32, procedure: u32) -> String {
         _ => None,
     };
     name.map_or_else(|| procedure.to_string(), |name| name.to_uppercase())
-}
-
-/// The source of a shard's store.
-#[derive(Clone, Debug)]
-pub enum StoreSource {
-    /// Directories served by all shards.
-    Files(Arc<SharedFiles>),
-    /// Directories of a Ceph file system served by all shards.
-    Ceph(CephBackend),
-    /// Memory owned by the first shard, which executes the calls of the others.
-    Memory(memory::MemoryConfig),
-}
-
-impl StoreSource {
-    /// Returns true if shards act as their callers on files, and change their credentials.
-    pub(super) fn changes_user(&self) -> bool {
-        matches!(self, Self::Files(shared) if shared.acts_as_callers())
-    }
 }
 
 /// Objects that were copied into memory.
@@ -193,22 +177,12 @@ pub fn nfs4_config(
     let number = |octets: &[u8]| octets.iter().fold(0, |sum, octet| sum << 8 | u32::from(*octet));
     let mut own = [0; 16];
     own.iter_mut().zip(identity).for_each(|(to, from)| *to = *from);
-    let identity = match source {
-        StoreSource::Files(shared) => shared.identity(),
-        StoreSource::Ceph(backend) => backend.identity(),
-        StoreSource::Memory(_) => own,
-    };
-    // Changes by local programs go unnoticed.
-    let delegations = match source {
-        StoreSource::Memory(_) => DelegationPolicy::ReadWrite,
-        _ => DelegationPolicy::Never,
-    };
     let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Ok(Nfs4Config {
         lease: Duration::from_secs(lease_seconds.into()),
         epoch: boot.unwrap_or_else(|| number(epoch)),
-        identity,
-        delegations,
+        identity: source.identity().unwrap_or(own),
+        delegations: source.delegations(),
         started: u32::try_from(started.as_secs()).unwrap_or(u32::MAX),
         key,
         cluster: None,

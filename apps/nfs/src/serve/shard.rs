@@ -15,12 +15,7 @@ use stag_engine::{
 };
 use stag_fabrics::{Fabric, FabricGroup, FabricVisitor, Settings};
 use stag_nfs_os::steer::{place_of, steer_by_source};
-use stag_nfs_store::{
-    RemoteStore, StartError, Store,
-    files::{Files, Ring},
-    helpers::Helpers,
-    memory::{self, Memory, MemoryMail},
-};
+use stag_nfs_store::{Store, helpers::Helpers, memory::MemoryMail};
 use stag_pools::Budget;
 use stag_protocol::{
     nfs::{mount, v3, v4},
@@ -160,67 +155,8 @@ pub struct ServeShard {
 type Built<P, S> = (Shard<P, Logged<Gateway<S>>>, Started);
 
 impl ServeShard {
-    /// Builds the shard, calls `ready`, and runs until it is asked to stop.
-    pub fn run(
-        mut self,
-        control: &Control<Snapshot<GatewayReport>>,
-        ready: impl FnOnce(Started),
-    ) -> Result<Snapshot<GatewayReport>, ServeError> {
-        let is_beside_helpers = self.helpers.as_ref().is_some_and(Helpers::compete_with_shards);
-        let mut notes = StoreNotes { is_beside_helpers, ..StoreNotes::default() };
-        match self.source.clone() {
-            StoreSource::Files(shared) => {
-                let mut files = Files::open(&shared, self.index)?;
-                if let Some(helpers) = self.helpers.take() {
-                    files = files.with_helpers(helpers);
-                }
-                match Ring::new(self.ring_reads(), control.waker()) {
-                    Ok(ring) => files = files.with_ring(ring),
-                    Err(error) => notes.ring_fault = Some(error),
-                }
-                self.run_with(files, notes, control, ready)
-            }
-            StoreSource::Ceph(backend) => {
-                let helpers = self.helpers.take().ok_or_else(|| {
-                    StartError("a store on CephFS needs helpers, and has none".to_owned())
-                })?;
-                let store = RemoteStore::new(Arc::new(backend), helpers);
-                self.run_with(store, notes, control, ready)
-            }
-            StoreSource::Memory(config) => {
-                let mail = self.memory.take();
-                if let Some(mail) = &mail {
-                    let waker = control.waker();
-                    mail.wakeup().attach(move || waker.wake());
-                }
-                let home = match mail {
-                    Some(MemoryMail::Guest(mail)) => {
-                        // The first shard has the files and executes all of version 4: this takes
-                        // fewer calls by mail than forwarding compounds would.
-                        self.nfs.four = None;
-                        return self.run_with(RemoteStore::in_memory(mail), notes, control, ready);
-                    }
-                    Some(MemoryMail::Home(mail)) => Some(mail),
-                    None => None,
-                };
-                let config = memory::MemoryConfig { shared: self.fabric.is_trusting(), ..config };
-                let mut copied = Copied::default();
-                let mut progress = |at: &memory::Progress<'_>| {
-                    copied =
-                        Copied { objects: at.objects, octets: at.octets, left_out: at.left_out };
-                };
-                let mut memory = Memory::new(&config, &mut progress)?;
-                let copied = Some(copied).filter(|copied| copied.objects > 0);
-                (notes.memory, notes.copied) = (Some(memory.budget()), copied);
-                if let Some(mail) = home {
-                    memory = memory.with_guests(mail);
-                }
-                self.run_with(memory, notes, control, ready)
-            }
-        }
-    }
-
-    fn run_with<S: Store>(
+    /// Builds the shard of its store, calls `ready`, and runs until it is asked to stop.
+    pub(super) fn run_with<S: Store>(
         mut self,
         store: S,
         notes: StoreNotes,
@@ -300,7 +236,7 @@ impl ServeShard {
     }
 
     /// READs that wait for the disk with a buffer.
-    fn ring_reads(&self) -> u16 {
+    pub(super) fn ring_reads(&self) -> u16 {
         let [_, _, large] = self.sizes.slots;
         u16::try_from(RING_READS.min(large / 4).max(1)).unwrap_or(u16::MAX)
     }
@@ -385,12 +321,12 @@ fn steering(shards: u32) -> Steering {
 
 /// Facts about an open store.
 #[derive(Debug, Default)]
-struct StoreNotes {
-    memory: Option<Budget>,
-    copied: Option<Copied>,
-    ring_fault: Option<io::Error>,
+pub(super) struct StoreNotes {
+    pub memory: Option<Budget>,
+    pub copied: Option<Copied>,
+    pub ring_fault: Option<io::Error>,
     /// True if helpers execute calls on this shard's core: a spinning shard keeps them from it.
-    is_beside_helpers: bool,
+    pub is_beside_helpers: bool,
 }
 
 /// The start of a shard on the fabric of its addresses.

@@ -1,12 +1,12 @@
 //! User mapping: the users that callers act as, from the settings.
 
 use super::{
-    Plan, StorePlan, meaningless,
+    Plan,
     options::{GroupsOption, ModeOption, ServeOptions, SquashOption, SquashRule},
+    stores::PlannedStore,
 };
 use crate::{Error, admission};
 use rustix::process::geteuid;
-use stag_nfs::serve::StoreSource;
 use stag_nfs_store::{
     GroupSource,
     exports::client_rules::{ClientOptions, Squash},
@@ -71,9 +71,8 @@ fn takes_nobodys_word(arguments: &ServeOptions, reach: Reach) -> bool {
 }
 
 /// The sentence that says how to let callers act as themselves, where they could and do not.
-pub fn notice(arguments: &ServeOptions, reach: Reach, store: &StorePlan) -> Option<String> {
-    let is_of_files = matches!(store, StorePlan::Files { .. });
-    (is_of_files && takes_nobodys_word(arguments, reach)).then(|| {
+pub fn notice(arguments: &ServeOptions, reach: Reach, store: &dyn PlannedStore) -> Option<String> {
+    (store.host_callers().is_some() && takes_nobodys_word(arguments, reach)).then(|| {
         "no --clients are given, so every caller acts as the anonymous user: --mode privileged \
          lets each act as the user it names, --squash says who does not"
             .to_owned()
@@ -110,29 +109,23 @@ fn squashed(
     Ok((of_all.unwrap_or_else(|| store_word(usual)), networks))
 }
 
-/// Requires proofs of connections where callers could act as more than they are.
-///
-/// # Errors
-/// When processes without a proof are allowed.
-pub fn distrust(plan: &mut Plan, source: &StoreSource) -> Result<(), Error> {
-    let who = match source {
-        StoreSource::Files(shared) => {
-            meaningless::check_found(plan, shared.is_privileged())?;
-            named_at_will(plan, shared.is_privileged())
-        }
-        StoreSource::Memory(_) => None,
-        StoreSource::Ceph(_) => Some(ANY_OTHER),
-    };
-    who.map_or(Ok(()), |who| plan.distrust(who))
-}
-
 impl Plan {
+    /// Requires a proof from callers where they could act as other users by a mere claim.
+    /// `is_privileged` is true if the process can act as its callers.
+    ///
+    /// # Errors
+    /// When processes without a proof are allowed, or a setting has no effect on such a server.
+    pub fn distrust_claims(&mut self, is_privileged: bool) -> Result<(), Error> {
+        let claimable = self.store.claimable(self, is_privileged)?;
+        claimable.map_or(Ok(()), |acts_as| self.distrust(acts_as))
+    }
+
     /// Requires a proof from callers that they are privileged on their hosts, where they could act
     /// as other users by a mere claim: `acts_as` names those.
     ///
     /// # Errors
     /// When processes without a proof are allowed.
-    pub fn distrust(&mut self, acts_as: &str) -> Result<(), Error> {
+    fn distrust(&mut self, acts_as: &str) -> Result<(), Error> {
         let first = admission::first_open_port();
         let is_open = |at: &SocketAddr| !at.ip().to_canonical().is_loopback();
         if self.insecure {

@@ -2,7 +2,7 @@
 //! sockets, other processes, and privileges. They bind, connect and open, and undo that; a running
 //! server of the same settings is not affected.
 
-use super::{Plan, PlanPurpose, StorePlan, client_rules, meaningless, options::ServeOptions};
+use super::{Plan, PlanPurpose, options::ServeOptions};
 use crate::{
     Error,
     args::address::{self, cannot_listen},
@@ -38,17 +38,13 @@ pub fn check(arguments: &ServeOptions, plan: &mut Plan, purpose: PlanPurpose) ->
     if let Some(kerberos) = &plan.kerberos {
         kerberos.acceptor()?;
     }
-    let acts_as = match &plan.store {
-        StorePlan::Files { callers, .. } => {
-            let are_themselves = callers.act_as_themselves();
-            let are_themselves = are_themselves.map_err(|error| Error::usage(error.to_string()))?;
-            meaningless::check_found(plan, are_themselves)?;
-            client_rules::named_at_will(plan, are_themselves)
+    let is_privileged = match plan.store.host_callers() {
+        Some(callers) => {
+            callers.act_as_themselves().map_err(|error| Error::usage(error.to_string()))?
         }
-        StorePlan::Memory { .. } => None,
-        StorePlan::Ceph { .. } => Some(client_rules::ANY_OTHER),
+        None => false,
     };
-    acts_as.map_or(Ok(()), |acts_as| plan.distrust(acts_as))
+    plan.distrust_claims(is_privileged)
 }
 
 /// Checks that this host has the addresses to listen at.

@@ -1,6 +1,10 @@
 //! Step of a plan: Kerberos, by a keytab whose principals are checked without the library.
 
-use super::{StorePlan, listen::ListenPlan, options::ServeOptions, store::ContentPlan};
+use super::{
+    listen::ListenPlan,
+    options::ServeOptions,
+    stores::{ContentPlan, PlannedStore},
+};
 use crate::{
     Error,
     kerberos::{ServedPrincipals, is_of_host},
@@ -54,7 +58,7 @@ impl KerberosPlan {
     pub fn checked(
         arguments: &ServeOptions,
         content: &ContentPlan,
-        store: &StorePlan,
+        store: &dyn PlannedStore,
     ) -> Result<Option<Self>, Error> {
         let settings = &arguments.kerberos;
         let Some(keytab) = &settings.keytab else { return Ok(None) };
@@ -189,10 +193,8 @@ fn principals(path: &Path, served: &ServedPrincipals) -> Result<ServicePrincipal
 
 /// Refuses a keytab that clients could read.
 fn check_hidden(keytab: &Path, content: &ContentPlan) -> Result<(), Error> {
-    let exported = content.exports.iter().filter(|_| content.ceph.is_none());
-    let mut exported = exported.filter_map(|export| export.path.as_ref());
     let Ok(real) = fs::canonicalize(keytab) else { return Ok(()) };
-    match exported.find(|path| real.starts_with(path)) {
+    match content.host_paths().find(|path| real.starts_with(path)) {
         Some(path) => Err(Error::usage(format!(
             "--keytab {}: it is in the export {}, so that clients could read its keys: move it",
             keytab.display(),
@@ -203,7 +205,7 @@ fn check_hidden(keytab: &Path, content: &ContentPlan) -> Result<(), Error> {
 }
 
 /// The file of the replay cache, if there is to be one.
-fn replay_cache(given: Option<&Path>, store: &StorePlan) -> Result<Option<PathBuf>, Error> {
+fn replay_cache(given: Option<&Path>, store: &dyn PlannedStore) -> Result<Option<PathBuf>, Error> {
     match given {
         Some(off) if off == Path::new(OFF) => Ok(None),
         Some(file) => {

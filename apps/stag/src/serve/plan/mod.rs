@@ -1,7 +1,6 @@
 //! Plan of a server, checked: every mistake in the command line is found here, before anything
 //! starts.
 
-pub mod ceph_url;
 pub mod checks;
 pub mod client_rules;
 pub mod defaults;
@@ -23,10 +22,9 @@ pub mod ready_file;
 pub mod security;
 pub mod shards;
 pub mod state_dir;
-mod store;
+pub mod stores;
 
 pub use kerberos::KerberosPlan;
-pub use store::StorePlan;
 
 use crate::{Error, admission::Clients, descriptors::Share, settings::Merged};
 use exports::Exported;
@@ -40,11 +38,9 @@ use stag_nfs::serve::ShardSizes;
 use stag_nfs_store::{
     exports::{
         client_rules::{ExportRules, Squash},
-        cluster::Cluster,
         config::ExportConfig,
     },
-    files::{ExportSet, RuledExport, SlowExports},
-    memory::MemoryExport,
+    files::{ExportSet, RuledExport},
 };
 use stag_protocol::rpcrdma::Versions;
 use stag_verbs::{LinkSettings, PassedListeners};
@@ -53,13 +49,14 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
+use stores::PlannedStore;
 
 /// Plan of what to serve and where.
 #[derive(Debug)]
 pub struct Plan {
     /// Exports: directories, and with a memory store their copies.
     pub exports: Vec<Exported>,
-    pub store: StorePlan,
+    pub store: Box<dyn PlannedStore>,
     /// Addresses to listen at, by fabric: each fabric has shards of its own.
     pub fabrics: Vec<FabricShards>,
     pub tcp: Option<SocketAddr>,
@@ -136,14 +133,6 @@ impl Plan {
         checked.map_err(|error| settings.origins.placed(error))
     }
 
-    /// The cluster that this server is a gateway of.
-    pub const fn cluster(&self) -> Option<&Cluster> {
-        match &self.store {
-            StorePlan::Files { cluster, .. } | StorePlan::Ceph { cluster, .. } => cluster.as_ref(),
-            StorePlan::Memory { .. } => None,
-        }
-    }
-
     /// The directory for persistent state and the control socket; a store in memory has one for the
     /// socket alone, if it was named.
     pub fn state_dir(&self) -> Option<&Path> {
@@ -152,7 +141,7 @@ impl Plan {
 
     /// True if any caller acts as a user of its own choice.
     pub fn takes_words(&self) -> bool {
-        let StorePlan::Files { callers, .. } = &self.store else { return true };
+        let Some(callers) = self.store.host_callers() else { return true };
         let is_named = |squash: Squash| squash != Squash::All;
         let of_rules = |rules: &ExportRules| {
             let clients = rules.clients.iter().map(|rule| rule.options);
@@ -165,16 +154,12 @@ impl Plan {
 
     /// The exports with their rules, in the form for the store of directories.
     pub fn export_set(&self) -> ExportSet {
-        let slow = match &self.store {
-            StorePlan::Files { waiting, .. } => waiting.slow.clone(),
-            _ => SlowExports::None,
-        };
         let exports = self.exports.iter().filter_map(|export| {
             let config = directory(export)?;
             Some(RuledExport { config, rules: export.rules.clone() })
         });
         let is_insecure = self.insecure || !self.is_distrustful;
-        ExportSet { exports: exports.collect(), slow, is_insecure }
+        ExportSet { exports: exports.collect(), slow: self.store.slow_exports(), is_insecure }
     }
 
     /// Shards of all fabrics.
@@ -185,16 +170,6 @@ impl Plan {
     /// The exports as the store of directories takes them.
     pub fn directories(&self) -> Vec<ExportConfig> {
         self.exports.iter().filter_map(directory).collect()
-    }
-
-    /// The exports as the store in memory takes them.
-    pub fn copies(&self) -> Vec<MemoryExport> {
-        let copy = |Exported { name, path, read_only, .. }: &Exported| MemoryExport {
-            name: name.clone(),
-            copy_of: path.clone(),
-            read_only: *read_only,
-        };
-        self.exports.iter().map(copy).collect()
     }
 }
 

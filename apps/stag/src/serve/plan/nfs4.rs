@@ -1,6 +1,6 @@
 //! Versions of NFS that a server serves.
 
-use super::{StorePlan, exports::Exported, options::ServeOptions};
+use super::{exports::Exported, options::ServeOptions, stores::PlannedStore};
 use crate::{
     Error,
     settings::{DelegationRule, Origins, OwnDelegations},
@@ -27,7 +27,7 @@ impl NfsPlan {
         arguments: &ServeOptions,
         exports: &[Exported],
         origins: &Origins,
-        store: &StorePlan,
+        store: &dyn PlannedStore,
     ) -> Result<Self, Error> {
         let asked = &arguments.nfs;
         let three = asked.contains(&3);
@@ -45,12 +45,8 @@ impl NfsPlan {
     }
 
     /// A sentence about version 4 at a gateway whose clients may move to another one.
-    pub fn notice(&self, store: &StorePlan) -> Option<String> {
-        let has_others = matches!(
-            store,
-            StorePlan::Files { cluster: Some(_), .. } | StorePlan::Ceph { cluster: Some(_), .. }
-        );
-        (self.four.is_some() && has_others).then(|| {
+    pub fn notice(&self, store: &dyn PlannedStore) -> Option<String> {
+        (self.four.is_some() && store.cluster().is_some()).then(|| {
             "version 4 with --cluster: the gateways do not share what clients have open and \
              locked. A client that moves to another gateway loses its locks, and its programs get \
              EIO for the files that they had open; clients that move mount by version 3 \
@@ -99,7 +95,7 @@ impl Delegations {
         rules: &[String],
         exports: &[Exported],
         origins: &Origins,
-        store: &StorePlan,
+        store: &dyn PlannedStore,
     ) -> Result<Self, Error> {
         let mut all: BTreeMap<&str, (DelegationRule, String)> = exports
             .iter()
@@ -127,7 +123,7 @@ impl Delegations {
         }
         for (name, (rule, place)) in &all {
             if *rule == DelegationRule::Watched
-                && let Some(why) = not_watched(exports.iter().find(|it| it.name == *name), store)
+                && let Some(why) = store.not_watched(exports.iter().find(|it| it.name == *name))
             {
                 return Err(Error::usage(format!("{place}: {why}")));
             }
@@ -138,27 +134,6 @@ impl Delegations {
         };
         let (exclusive, watched) = (with(DelegationRule::Exclusive), with(DelegationRule::Watched));
         Ok(Self { exclusive, watched })
-    }
-}
-
-/// The reason why files of an export cannot be watched; none if they can.
-fn not_watched(export: Option<&Exported>, store: &StorePlan) -> Option<&'static str> {
-    match store {
-        StorePlan::Memory { .. } => {
-            Some("a store in memory gives delegations in any case: leave this out")
-        }
-        StorePlan::Ceph { .. } => Some(
-            "files of CephFS cannot be watched: write none, or exclusive if nobody else changes \
-             them",
-        ),
-        StorePlan::Files { cluster: Some(_), .. } => {
-            Some("the other gateways of the cluster change files that are watched here: write none")
-        }
-        StorePlan::Files { .. } if export.is_some_and(|export| export.is_slow) => Some(
-            "an export whose calls wait (slow) cannot be watched: write none, or exclusive if \
-             nobody else changes its files",
-        ),
-        StorePlan::Files { .. } => None,
     }
 }
 

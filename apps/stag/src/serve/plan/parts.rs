@@ -2,7 +2,7 @@
 //! several mistakes is reported.
 
 use super::{
-    KerberosPlan, Plan, PlanPurpose, StorePlan,
+    KerberosPlan, Plan, PlanPurpose,
     checks::{check_cores, check_memory, check_sharing, notice_of_memory, unreachable},
     client_rules::{self, Reach},
     exports, limits,
@@ -13,7 +13,7 @@ use super::{
     options::ServeOptions,
     owners::OwnersPlan,
     ready_file,
-    store::ContentPlan,
+    stores::{self, ContentPlan, PlannedStore},
 };
 use crate::{
     Error,
@@ -33,7 +33,7 @@ pub struct PlanParts {
     content: ContentPlan,
     sizes: ShardSizes,
     setting_of_users: Option<String>,
-    store: StorePlan,
+    store: Box<dyn PlannedStore>,
     memory: String,
     share: Share,
     nfs: NfsPlan,
@@ -56,22 +56,22 @@ impl PlanParts {
         check_files(arguments, purpose)?;
         let setting_of_users = setting_of_users(settings, &content)?;
         let reach = reach(&listen, &content);
-        let store = StorePlan::checked(arguments, &content, reach, purpose)?;
-        let kerberos = KerberosPlan::checked(arguments, &content, &store)?;
+        let store = stores::planned(arguments, &content, reach, purpose)?;
+        let kerberos = KerberosPlan::checked(arguments, &content, &*store)?;
         let owners = OwnersPlan::checked(arguments, kerberos.as_ref())?;
         let memory = memory(arguments, &listen, &content, &sizes)?;
-        let (share, shortage) = share(arguments, &listen, &sizes, &store)?;
-        let nfs = NfsPlan::new(arguments, &content.exports, &settings.origins, &store)?;
+        let (share, shortage) = share(arguments, &listen, &sizes, &*store)?;
+        let nfs = NfsPlan::new(arguments, &content.exports, &settings.origins, &*store)?;
         let mut notices: Vec<_> = shortage.into_iter().collect();
         notices.extend(listen.tls.as_deref().map(tls::sentence));
         let of_kerberos = kerberos.as_ref().map(|it| it.notices(arguments, &listen));
         notices.extend(of_kerberos.unwrap_or_default());
         notices.extend(owners.notice());
         notices.extend(exports::overlaps(&content.exports));
-        notices.extend(client_rules::notice(arguments, reach, &store));
+        notices.extend(client_rules::notice(arguments, reach, &*store));
         notices.extend(notice_of_memory(arguments));
         notices.extend(unreachable(&listen.addresses, &listen.networks));
-        notices.extend(nfs.notice(&store));
+        notices.extend(nfs.notice(&*store));
         Ok(Self {
             listen,
             content,
@@ -214,9 +214,9 @@ fn share(
     arguments: &ServeOptions,
     listen: &ListenPlan,
     sizes: &ShardSizes,
-    store: &StorePlan,
+    store: &dyn PlannedStore,
 ) -> Result<(Share, Option<String>), Error> {
-    let has_files = matches!(store, StorePlan::Files { .. });
+    let has_files = store.host_callers().is_some();
     let wanted = limits::wanted(listen.shards(), listen.tcp.is_some(), sizes, has_files);
     let limit = descriptors::raise();
     let share = Share::of(limit, wanted)?;

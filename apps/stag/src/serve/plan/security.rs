@@ -1,6 +1,6 @@
 //! Security flavors of exports, from the settings: an export's own ones, else those of `--sec`.
 
-use super::{ceph_url::CephPlan, exports::Exported, options::ServeOptions};
+use super::{exports::Exported, options::ServeOptions};
 use crate::{
     Error,
     settings::{ExportEntry, Merged, Origins},
@@ -65,17 +65,10 @@ fn check(
 }
 
 /// Gives exports without flavors the usual ones.
-pub fn settle(
-    exports: &mut [Exported],
-    ceph: Option<&mut CephPlan>,
-    usual: Option<SecurityFlavors>,
-) {
+pub fn settle(exports: &mut [Exported], usual: Option<SecurityFlavors>) {
     for export in exports {
         let own = &mut export.rules.options.security;
         *own = own.or(usual);
-    }
-    for export in ceph.into_iter().flat_map(|ceph| &mut ceph.exports) {
-        export.security = export.security.or(usual);
     }
 }
 
@@ -135,7 +128,7 @@ mod tests {
         };
         let mut exports = vec![export(&[Security::Krb5]), export(&[])];
         assert!(of_memory(&exports).is_err());
-        settle(&mut exports, None, Some(SecurityFlavors::only(Security::Krb5)));
+        settle(&mut exports, Some(SecurityFlavors::only(Security::Krb5)));
         let krb5 = Some(SecurityFlavors::only(Security::Krb5));
         assert_eq!(of_memory(&exports).unwrap(), krb5);
         assert_eq!(of_memory(&[export(&[])]).unwrap(), None);

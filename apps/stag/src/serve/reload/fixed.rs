@@ -1,6 +1,6 @@
 //! Settings that cannot change while a server runs.
 
-use crate::serve::plan::{Plan, StorePlan, options::ServeOptions};
+use crate::serve::plan::{Plan, options::ServeOptions};
 
 /// Settings that shards are built of, by their flags.
 pub fn fixed(plan: &Plan, options: &ServeOptions) -> Vec<(&'static str, String)> {
@@ -51,36 +51,12 @@ pub fn fixed(plan: &Plan, options: &ServeOptions) -> Vec<(&'static str, String)>
         ("rpcbind", format!("{:?}", plan.rpcbind)),
         ("ready-file", format!("{:?}", plan.ready_file)),
     ];
-    own.into_iter().chain(of_store(&plan.store)).chain(of_flavors(plan)).collect()
+    own.into_iter().chain(plan.store.fixed_settings()).chain(of_flavors(plan)).collect()
 }
 
 /// Security flavors, where the store keeps them.
 fn of_flavors(plan: &Plan) -> Option<(&'static str, String)> {
     let flavors = plan.exports.iter().map(|export| export.rules.options.security);
-    let is_of_host = matches!(plan.store, StorePlan::Files { .. });
+    let is_of_host = plan.store.host_callers().is_some();
     (!is_of_host).then(|| ("sec", format!("{:?}", flavors.collect::<Vec<_>>())))
-}
-
-/// Those of the store.
-fn of_store(store: &StorePlan) -> Vec<(&'static str, String)> {
-    match store {
-        StorePlan::Files { state_dir, callers, cluster, waiting } => {
-            let name = cluster.as_ref().map(|cluster| cluster.name().to_owned());
-            vec![
-                ("state-dir", format!("{state_dir:?}")),
-                ("mode", format!("{:?}", callers.mode)),
-                ("groups", format!("{:?}", callers.groups)),
-                ("squash", format!("{callers:?}")),
-                ("cluster", format!("{name:?}")),
-                ("helpers", format!("{:?}", waiting.helpers)),
-            ]
-        }
-        StorePlan::Ceph { state_dir, callers, helpers, .. } => vec![
-            ("state-dir", format!("{state_dir:?}")),
-            ("groups", format!("{:?}", callers.groups)),
-            ("squash", format!("{callers:?}")),
-            ("helpers", format!("{helpers:?}")),
-        ],
-        StorePlan::Memory { capacity, .. } => vec![("memory", format!("{capacity}"))],
-    }
 }

@@ -7,7 +7,6 @@ mod fixed;
 use super::{
     plan::{
         KerberosPlan, Plan, PlanPurpose,
-        client_rules::distrust,
         exports::{Exported, overlaps},
         options::ServeOptions,
     },
@@ -150,19 +149,20 @@ impl Reloader {
             );
             return Err(Refused(settings.origins.place(&sentence)));
         }
-        distrust(&mut plan, &self.source).map_err(|error| settings.origins.placed(error))?;
-        let exports = match &self.source {
-            StoreSource::Files(shared) => shared
-                .replace_exports(&plan.export_set())
-                .map_err(|error| Refused(format!("{}: {error}", self.file.display())))?,
-            _ if copies(&plan) != self.exports => {
+        plan.distrust_claims(self.source.is_privileged())
+            .map_err(|error| settings.origins.placed(error))?;
+        let exports = match self.source.replace_exports(&plan.export_set()) {
+            Some(changes) => {
+                changes.map_err(|error| Refused(format!("{}: {error}", self.file.display())))?
+            }
+            None if copies(&plan) != self.exports => {
                 return Err(Refused(
                     "exports in memory and on CephFS are those of the start: start the server \
                      again"
                         .to_owned(),
                 ));
             }
-            _ => ExportChanges::default(),
+            None => ExportChanges::default(),
         };
         listed.become_like(&watching::exports(&plan));
         let overlaps = overlaps(&plan.exports);

@@ -3,64 +3,34 @@
 
 use super::{addresses::Addresses, watching};
 use crate::{
-    serve::plan::{Plan, StorePlan, exports::Exported, proofs::proofs},
+    serve::plan::{Plan, proofs::proofs},
     system::OF_HOST,
 };
 use rustix::process::geteuid;
 use stag_nfs::serve::{Copied, Started};
-use stag_nfs_store::ceph::CephExportConfig;
 use stag_operate::metrics::ShardPlace;
 use stag_pools::Budget;
 use std::{fmt::Write, fs, os::unix::fs::MetadataExt};
 
 /// Describes the store that serves the files, the users that callers act as, and the exports.
 pub fn introduction(plan: &Plan, notices: &[String]) -> String {
-    let mut text = format!("stag {}: ", env!("CARGO_PKG_VERSION"));
+    let store = &plan.store;
+    let mut text = format!("stag {}: store {}\n", env!("CARGO_PKG_VERSION"), store.headline());
     let mut notices = notices.iter();
-    match &plan.store {
-        StorePlan::Files { state_dir, cluster, .. } => {
-            text.push_str("store files\n");
-            // The first says which mode it is.
-            if let Some(mode) = notices.next() {
-                let _ = writeln!(text, "{mode}{}", named());
-            }
-            let _ = writeln!(text, "state directory {}", state_dir.display());
-            if let Some(cluster) = cluster {
-                let _ = writeln!(text, "cluster {}", cluster.name());
-            }
-        }
-        StorePlan::Ceph { ceph, state_dir, cluster, .. } => {
-            let _ = writeln!(text, "store ceph, as the client {}", ceph.node);
-            let _ = writeln!(text, "state directory {}", state_dir.display());
-            if let Some(cluster) = cluster {
-                let _ = writeln!(text, "cluster {}", cluster.name());
-            }
-        }
-        StorePlan::Memory { capacity, .. } => {
-            let mib = capacity >> 20;
-            let _ = writeln!(
-                text,
-                "store memory, {mib} MiB for content: everybody may do everything, and a restart \
-                 loses it"
-            );
-        }
+    // The first says which mode it is.
+    if let Some(mode) = store.host_callers().and_then(|_| notices.next()) {
+        let _ = writeln!(text, "{mode}{}", named());
+    }
+    if let Some(directory) = store.records_dir() {
+        let _ = writeln!(text, "state directory {}", directory.display());
+    }
+    if let Some(cluster) = store.cluster() {
+        let _ = writeln!(text, "cluster {}", cluster.name());
     }
     let _ = writeln!(text, "{}", plan.memory);
-    if let StorePlan::Ceph { ceph, .. } = &plan.store {
-        for CephExportConfig { name, path, read_only, .. } in &ceph.exports {
-            let _ = writeln!(text, "export /{name} = ceph:{path} ({})", mode(*read_only));
-        }
-    }
-    let is_ceph = matches!(plan.store, StorePlan::Ceph { .. });
-    for Exported { name, path, read_only, .. } in plan.exports.iter().filter(|_| !is_ceph) {
-        let (mode, of) = (
-            mode(*read_only),
-            if matches!(plan.store, StorePlan::Files { .. }) { "" } else { "a copy of " },
-        );
-        let path = path
-            .as_ref()
-            .map_or_else(|| "nothing yet".to_owned(), |path| format!("{of}{}", path.display()));
-        let _ = writeln!(text, "export /{name} = {path} ({mode})");
+    for export in &plan.exports {
+        let (name, mode) = (&export.name, mode(export.read_only));
+        let _ = writeln!(text, "export /{name} = {} ({mode})", store.described(export));
     }
     for at in plan.passed.addresses() {
         let _ = writeln!(text, "socket of the service manager at {at}");

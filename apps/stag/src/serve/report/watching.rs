@@ -5,7 +5,7 @@ use crate::{
     Error,
     caller::aside,
     replace,
-    serve::plan::{Plan, StorePlan, exports::Exported, observe_options::ObserveOptions},
+    serve::plan::{Plan, exports::Exported, observe_options::ObserveOptions},
 };
 use stag_fabrics::FabricAddress;
 use stag_nfs::serve::Started;
@@ -39,20 +39,9 @@ pub fn bind(options: &ObserveOptions, plan: &Plan) -> Result<Bound, Error> {
 
 /// The exports of a plan, for controllers.
 pub fn exports(plan: &Plan) -> ExportList {
-    let in_ceph = |export: &Exported| match &plan.store {
-        StorePlan::Ceph { ceph, .. } => {
-            let found = ceph.exports.iter().find(|it| it.name == export.name)?;
-            Some(format!("ceph:{}", found.path))
-        }
-        _ => None,
-    };
-    let source = |export: &Exported| match &export.path {
-        Some(path) => path.display().to_string(),
-        None => in_ceph(export).unwrap_or_else(|| "memory".to_owned()),
-    };
     let export = |export: &Exported| ExportFacts {
         name: format!("/{}", export.name),
-        source: source(export),
+        source: plan.store.source(export),
         mode: if export.read_only { "ro" } else { "rw" },
         options: options(&export.rules.options),
         sec: sec(export),

@@ -5,7 +5,7 @@ use crate::{
     Error,
     args::address::socket_path,
     kerberos,
-    serve::plan::{Plan, StorePlan, options::ServeOptions},
+    serve::plan::{Plan, options::ServeOptions},
 };
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd,
@@ -36,11 +36,10 @@ const PROC: &str = "/proc";
 /// # Errors
 /// The kernel cannot, the store needs more, or there is a second thread already.
 pub fn confine(plan: &Plan, arguments: &ServeOptions) -> Result<(), Error> {
-    let unfit = |what: &str| {
-        Err(Error::usage(format!("--confine is not for {what}: leave it out, or see CONFINEMENT")))
-    };
-    if matches!(plan.store, StorePlan::Ceph { .. }) {
-        return unfit("CephFS, whose library opens what nobody lists");
+    if let Some(why) = plan.store.not_confined() {
+        return Err(Error::usage(format!(
+            "--confine is not for {why}: leave it out, or see CONFINEMENT"
+        )));
     }
     // An unconfined thread would share the memory of the confined ones.
     if fs::read_dir("/proc/self/task").map_or(0, Iterator::count) != 1 {
@@ -79,10 +78,10 @@ fn parent(file: &Path) -> PathBuf {
 
 fn writable(plan: &Plan, arguments: &ServeOptions) -> Result<Vec<PathBuf>, Error> {
     let mut paths: Vec<PathBuf> = Vec::new();
-    if let StorePlan::Files { state_dir, .. } = &plan.store {
+    if plan.store.host_callers().is_some() {
         let exports = plan.exports.iter().filter(|export| !export.read_only);
         paths.extend(exports.filter_map(|export| export.path.clone()));
-        paths.push(state_dir.clone());
+        paths.extend(plan.state_dir().map(Path::to_owned));
     }
     let control =
         arguments.observe.monitors(plan.state_dir()).control_path().map_err(Error::usage)?;

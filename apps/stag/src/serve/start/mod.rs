@@ -1,6 +1,5 @@
 //! The start of a server, step by step; its supervision and its end are in [`server`].
 
-mod ceph_start;
 mod confine;
 mod core_sleep;
 mod jitter;
@@ -15,9 +14,7 @@ mod stop_events;
 mod watchdog;
 
 use super::{
-    plan::{
-        Plan, PlanPurpose, client_rules::distrust, options::ServeOptions, ready_file::ReadyFile,
-    },
+    plan::{Plan, PlanPurpose, options::ServeOptions, ready_file::ReadyFile},
     reload::{Reloader, Reloading},
     report::{addresses::Addresses, startup_text, systemd::tell_systemd, watching},
 };
@@ -34,7 +31,7 @@ use stag_nfs::serve::StoreSource;
 use stag_operate::{observe::Bound, trace};
 use std::{ffi::OsString, sync::Arc, time::Duration};
 
-/// Time that the end of a session with a Ceph cluster may take.
+/// Time that the end of a store's session with its cluster may take.
 const PARTING: Duration = Duration::from_secs(3);
 
 /// Serves by these settings until a signal comes. `words` are the command line after `stag serve`.
@@ -50,7 +47,7 @@ pub fn serve(settings: &Merged<ServeOptions>, words: Vec<OsString>) -> Result<()
     kerberos_start::start(&mut plan).map_err(placed)?;
     plan.owners.start().map_err(placed)?;
     let bound = watching::bind(observe, &plan).map_err(placed)?;
-    aside(startup_text::introduction(&plan, source_notices(&source)));
+    aside(startup_text::introduction(&plan, source.notices()));
     let settled = Arc::new(settle());
     let rest = core_sleep::listener(arguments.limits.awake.unwrap_or_default(), &settled);
     let events = ServerEvents::new();
@@ -76,22 +73,13 @@ fn restrict(arguments: &ServeOptions, plan: &mut Plan) -> Result<(), Error> {
 /// Opens the store, and decides what connections have to prove where callers could act as more than
 /// they are.
 fn open_store(arguments: &ServeOptions, plan: &mut Plan) -> Result<StoreSource, Error> {
-    let source = sources::source(plan)?;
-    distrust(plan, &source)?;
-    if let StoreSource::Files(shared) = &source {
-        confine::check(arguments.confine && shared.is_privileged())?;
-        let set = plan.export_set();
-        shared.replace_exports(&set).map_err(|error| Error::usage(error.to_string()))?;
-    }
+    let source = plan.store.open(plan)?;
+    let is_privileged = source.is_privileged();
+    plan.distrust_claims(is_privileged)?;
+    confine::check(arguments.confine && is_privileged)?;
+    let replaced = source.replace_exports(&plan.export_set()).transpose();
+    replaced.map_err(|error| Error::usage(error.to_string()))?;
     Ok(source)
-}
-
-/// Notices of a store: the first says as whom callers act.
-fn source_notices(source: &StoreSource) -> &[String] {
-    match source {
-        StoreSource::Files(shared) => shared.notices(),
-        StoreSource::Memory(_) | StoreSource::Ceph(_) => &[],
-    }
 }
 
 /// Announces a server whose shards are ready, and supervises it until its end.
@@ -116,7 +104,9 @@ fn serve_started(
     outages::watch(&shards)?;
     let _ready_file = announce(&mut server.plan, &found)?;
     let ended = server.watch(&shards, reloading.as_deref());
-    leave(source);
+    if !source.close(PARTING) {
+        tracing::warn!(target: "stag", "calls to CephFS are blocked: its session is left behind");
+    }
     ended
 }
 
@@ -129,13 +119,4 @@ fn announce(plan: &mut Plan, found: &Addresses) -> Result<Option<ReadyFile>, Err
     aside(startup_text::STOPPING);
     tell_systemd(&NotifyState::Ready);
     Ok(ready_file)
-}
-
-/// Ends the session with a Ceph cluster, if there is one.
-fn leave(source: &StoreSource) {
-    if let StoreSource::Ceph(backend) = source
-        && !backend.close(PARTING)
-    {
-        tracing::warn!(target: "stag", "calls to CephFS are blocked: its session is left behind");
-    }
 }

@@ -4,7 +4,7 @@ use crate::{
     Error,
     caller::aside,
     serve::{
-        plan::{Plan, StorePlan, nfs4::NfsPlan},
+        plan::{Plan, nfs4::NfsPlan},
         report::sentences::cannot_serve,
     },
 };
@@ -30,20 +30,14 @@ pub fn versions(
 ) -> Result<(NfsVersions, Option<Nfs4Records>), Error> {
     let NfsPlan { three, four, .. } = plan.nfs;
     let Some(lease) = four else { return Ok((NfsVersions { three, four: None }, None)) };
-    let records = match &plan.store {
-        StorePlan::Files { state_dir, .. } | StorePlan::Ceph { state_dir, .. } => {
-            let lease = Duration::from_secs(lease.into());
-            Some(start_records(state_dir, lease).map_err(cannot_serve)?)
-        }
-        // What memory holds is lost with it.
-        StorePlan::Memory { .. } => None,
-    };
+    let start = |directory| start_records(directory, Duration::from_secs(lease.into()));
+    let records = plan.store.records_dir().map(start).transpose().map_err(cannot_serve)?;
     if let Some(records) = &records {
         aside(recovery(records));
     }
     let epoch = records.as_ref().map(|records| records.boot.epoch);
     let mut four = nfs4_config(source, lease, epoch).map_err(cannot_serve)?;
-    four.cluster = plan.cluster().map(Cluster::session_secret);
+    four.cluster = plan.store.cluster().map(Cluster::session_secret);
     Ok((NfsVersions { three, four: Some(four) }, records))
 }
 

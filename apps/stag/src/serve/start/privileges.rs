@@ -2,7 +2,7 @@
 //! others are dropped before there is a second thread, so that no thread has them, and
 //! `no_new_privs` keeps them away.
 
-use crate::serve::plan::{Plan, StorePlan};
+use crate::serve::plan::Plan;
 use rustix::{
     io,
     thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities},
@@ -46,9 +46,8 @@ pub fn give_up(plan: &Plan) -> io::Result<()> {
 fn needed(plan: &Plan) -> CapabilitySet {
     // Memory that a device reaches is locked.
     let mut needed = FILES | CapabilitySet::IPC_LOCK;
-    if let StorePlan::Files { callers, .. } = &plan.store
-        && callers.mode != CallerMode::Unprivileged
-    {
+    let callers = plan.store.host_callers();
+    if callers.is_some_and(|callers| callers.mode != CallerMode::Unprivileged) {
         needed |= USERS;
     }
     // Files of others are watched, too.

@@ -8,7 +8,7 @@ use crate::{
     caller::aside,
     rpcbind::{Registration, TransportKind},
     serve::{
-        plan::{Plan, StorePlan, checks::check_free, shards::FabricShards},
+        plan::{Plan, checks::check_free, shards::FabricShards},
         reload::Reloading,
         report::{
             addresses::Addresses,
@@ -242,10 +242,8 @@ impl Server {
             let waker = waker.clone();
             helpers.wakeup().attach(move || waker.wake());
         }
-        if let StoreSource::Files(shared) = &seat.source {
-            let waker = waker.clone();
-            shared.attach_wakeup(index, move || waker.wake());
-        }
+        let of_store = waker.clone();
+        seat.source.attach_wakeup(index, move || of_store.wake());
         if let Some(link) = &seat.link {
             let waker = waker.clone();
             link.wakeup().attach(move || waker.wake());
@@ -358,7 +356,7 @@ impl Server {
 
     /// The first shard has memory for the others.
     fn has_home(&self) -> bool {
-        matches!(self.plan.store, StorePlan::Memory { .. }) && self.running.len() > 1
+        self.plan.store.is_in_first_shard() && self.running.len() > 1
     }
 
     /// Waits for the threads, and takes what they counted.

@@ -2,12 +2,15 @@
 //! `ceph:/PATH?conf=FILE&user=NAME&fs=NAME&node=NAME&snapshots=yes&inodes=N`, optionally with
 //! `:ro`. Options belong to the mount, which all exports share, so each is given once.
 
-use super::options::ServeOptions;
 use crate::{
     Error,
+    serve::plan::{exports::Exported, options::ServeOptions},
     settings::{ExportEntry, Origins},
 };
-use stag_nfs_store::ceph::{CephExportConfig, INODES};
+use stag_nfs_store::{
+    ceph::{CephExportConfig, INODES},
+    exports::security::SecurityFlavors,
+};
 use std::{
     ffi::{OsStr, OsString},
     fs,
@@ -26,6 +29,25 @@ pub struct CephPlan {
     pub node: String,
     pub snapshots: bool,
     pub inodes: usize,
+}
+
+impl CephPlan {
+    /// The exports in the form of all stores.
+    pub fn exported(&self) -> Vec<Exported> {
+        let exported = |export: &CephExportConfig| {
+            let mut exported = Exported::new(export.name.clone(), None, export.read_only);
+            exported.rules.options.security = export.security;
+            exported
+        };
+        self.exports.iter().map(exported).collect()
+    }
+
+    /// Gives exports without security flavors the usual ones.
+    pub fn settle(&mut self, usual: Option<SecurityFlavors>) {
+        for export in &mut self.exports {
+            export.security = export.security.or(usual);
+        }
+    }
 }
 
 /// Plans exports on CephFS, if there are any.
