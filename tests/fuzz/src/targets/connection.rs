@@ -211,6 +211,39 @@ impl Model {
         self.asks = asks;
     }
 
+    /// A call with the version `number`.
+    fn called(&mut self, number: u32, was_settled: bool, lists: &ChunkLists) {
+        assert!(self.serves && self.outstanding < self.allowed);
+        let may_have_chunks = self.side == Side::Server || lists.intent().is_some();
+        assert!(may_have_chunks || lists.is_empty(), "RFC 8167 §5.3");
+        // A client may be called before its first call is answered.
+        let version = self.end.version().map(Version::number);
+        assert!(version == Some(number) || version.is_none() && self.side == Side::Client);
+        self.awaits_grant |= self.side == Side::Client && !was_settled && version.is_some();
+        self.outstanding += 1;
+        if let Some(handle) = self.end.invalidates(lists) {
+            assert!(self.side == Side::Server || lists.intent().is_some());
+            let mut named = lists.segments().iter().filter(|segment| segment.handle == handle);
+            assert!(
+                named.any(|segment| segment.length > 0 || lists.intent().is_some()),
+                "a key of this call"
+            );
+        }
+    }
+
+    /// The peer asks for our health.
+    fn was_asked(&mut self, xid: Xid) {
+        self.asked = match self.asked {
+            OptionState::Never => {
+                assert!(self.serves && self.outstanding < self.allowed);
+                self.outstanding += 1;
+                OptionState::First(xid)
+            }
+            OptionState::Idle => OptionState::Again(xid),
+            other => panic!("one at a time: {other:?}"),
+        };
+    }
+
     fn receive(&mut self, message: &[u8], lists: &mut ChunkLists) -> Incoming {
         let was_settled = self.end.version().is_some();
         let awaited_grant = self.awaits_grant;
@@ -219,24 +252,8 @@ impl Model {
         match incoming {
             Incoming::Call { header, direction, payload_at } => {
                 assert_eq!((direction, header.xid), (self.side.serves(), Xid(word(0))));
-                assert!(self.serves && self.outstanding < self.allowed);
-                let may_have_chunks = self.side == Side::Server || lists.intent().is_some();
-                assert!(may_have_chunks || lists.is_empty(), "RFC 8167 §5.3");
                 assert!(payload_at < message.len() || header.body == Body::NoMsg);
-                // A client may be called before its first call is answered.
-                let version = self.end.version().map(Version::number);
-                assert!(version == Some(word(1)) || version.is_none() && self.side == Side::Client);
-                self.awaits_grant |= self.side == Side::Client && !was_settled && version.is_some();
-                self.outstanding += 1;
-                if let Some(handle) = self.end.invalidates(lists) {
-                    assert!(self.side == Side::Server || lists.intent().is_some());
-                    let mut named =
-                        lists.segments().iter().filter(|segment| segment.handle == handle);
-                    assert!(
-                        named.any(|segment| segment.length > 0 || lists.intent().is_some()),
-                        "a key of this call"
-                    );
-                }
+                self.called(word(1), was_settled, lists);
             }
             Incoming::Reply { header, direction, payload_at } => {
                 assert_eq!((direction, header.xid), (self.side.calls(), Xid(word(0))));
@@ -264,15 +281,7 @@ impl Model {
                 assert_eq!(out[4..8], [0, 0, 0, 1], "as version 1");
             }
             Incoming::Option { xid, message: Message::Health(Exchange::Request(_)) } => {
-                self.asked = match self.asked {
-                    OptionState::Never => {
-                        assert!(self.serves && self.outstanding < self.allowed);
-                        self.outstanding += 1;
-                        OptionState::First(xid)
-                    }
-                    OptionState::Idle => OptionState::Again(xid),
-                    other => panic!("one at a time: {other:?}"),
-                };
+                self.was_asked(xid);
             }
             Incoming::Option { xid, message: Message::Health(Exchange::Reply(_)) } => {
                 self.answered(xid, CallState::Known);
@@ -283,16 +292,10 @@ impl Model {
             Incoming::Answer(reply, fault) => {
                 assert_eq!((reply.xid, reply.version), (Xid(word(0)), word(1)));
                 assert_eq!(reply.credits, Credits(self.grant.max(1)), "no grant is zero");
-                let of_a_call = matches!(
-                    fault,
-                    PeerFault::ReverseChunks
-                        | PeerFault::XidMismatch
-                        | PeerFault::UnknownOption(_)
-                        | PeerFault::BadOption(_)
-                ) || lists
-                    .intent()
-                    .is_some_and(|intent| intent.message_type == MessageType::Call);
-                assert!(self.side == Side::Server || of_a_call, "a client answers calls only");
+                assert!(
+                    self.side == Side::Server || is_of_a_call(&fault, lists),
+                    "a client answers calls only"
+                );
             }
             Incoming::Discard(_) => {}
             Incoming::Close(fault) => {
@@ -304,6 +307,17 @@ impl Model {
         }
         incoming
     }
+}
+
+/// Returns true if what is wrong is in a call.
+fn is_of_a_call(fault: &PeerFault, lists: &ChunkLists) -> bool {
+    matches!(
+        fault,
+        PeerFault::ReverseChunks
+            | PeerFault::XidMismatch
+            | PeerFault::UnknownOption(_)
+            | PeerFault::BadOption(_)
+    ) || lists.intent().is_some_and(|intent| intent.message_type == MessageType::Call)
 }
 
 /// The first part sets both ends up. Then shorter ones are actions, longer ones messages.
