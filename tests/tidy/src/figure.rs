@@ -73,9 +73,9 @@ pub(crate) fn count(places: usize) -> f64 {
 #[must_use]
 pub fn all(tree: &SourceTree) -> Vec<Figure> {
     let functions = functions::of(tree);
-    let mut figures = vec![
-        functions::percentile(&functions, 95),
-        functions::over(functions, 70),
+    let mut figures = vec![functions::percentile(&functions, 95)];
+    figures.extend(functions::long(&functions));
+    figures.extend([
         lines::long_files(tree),
         lines::wide(tree),
         types::shared_names(tree),
@@ -89,7 +89,7 @@ pub fn all(tree: &SourceTree) -> Vec<Figure> {
         made_files::planted_links(tree),
         names::lost(tree),
         pages::broken_links(tree),
-    ];
+    ]);
     figures.extend(dialect::all(tree));
     figures.extend(dependencies::all(tree));
     figures

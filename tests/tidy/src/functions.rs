@@ -50,11 +50,16 @@ pub fn percentile(functions: &[Function], percent: usize) -> Figure {
     }
 }
 
-/// The share of functions longer than `lines`.
+/// The share of functions of more than 70 lines, and the number of those above 80, of which there
+/// are none.
 #[must_use]
-pub fn over(functions: Vec<Function>, lines: usize) -> Figure {
-    let found = listed(functions.iter().filter(|function| function.lines > lines));
-    Figure::share("long-functions", "functions of more than 70 lines", 0.15, found, functions.len())
+pub fn long(functions: &[Function]) -> [Figure; 2] {
+    let over = |lines| listed(functions.iter().filter(move |function| function.lines > lines));
+    let (some, all) = ("functions of more than 70 lines", functions.len());
+    [
+        Figure::share("long-functions", some, 0.15, over(70), all),
+        Figure::count("longest-functions", "functions of more than 80 lines", 0.0, over(80)),
+    ]
 }
 
 fn listed<'a>(functions: impl Iterator<Item = &'a Function>) -> Vec<FoundPlace> {
