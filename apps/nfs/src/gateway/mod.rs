@@ -465,7 +465,7 @@ impl<S: Store> App for Gateway<S> {
         }
         self.peers.review(cx);
         if self.serves_4 {
-            self.read_letters(cx);
+            self.read_messages(cx);
         }
         if let Some(nfs4) = &mut self.nfs4 {
             nfs4.tidy(cx.now());
@@ -478,7 +478,7 @@ impl<S: Store> App for Gateway<S> {
         }
         self.resume_suspended(cx);
         if self.serves_4 {
-            self.send_letters();
+            self.send_messages();
         }
         self.serve_others(cx);
         self.store.tidy(cx.now());

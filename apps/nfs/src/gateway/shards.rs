@@ -266,26 +266,26 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// Reads the letters of other shards.
-    pub(super) fn read_letters(&mut self, cx: &mut Cx<'_>) {
+    /// Reads the messages of other shards.
+    pub(super) fn read_messages(&mut self, cx: &mut Cx<'_>) {
         if self.nfs4.as_ref().is_some_and(|nfs4| nfs4.has_mail()) {
             // Their number is bounded by the pending calls of shards: replies are sent after this.
-            while let Some(letter) = self.nfs4.as_ref().and_then(|nfs4| nfs4.next_letter()) {
-                self.take_at_home(cx, letter);
+            while let Some(message) = self.nfs4.as_ref().and_then(|nfs4| nfs4.next_message()) {
+                self.take_at_home(cx, message);
             }
         }
         self.resume_kept(cx);
         if self.arrival.as_ref().is_some_and(|arrival| arrival.has_mail()) {
-            while let Some(letter) = self.arrival.as_ref().and_then(|it| it.next_letter()) {
-                self.take_at_arrival(cx, letter);
+            while let Some(message) = self.arrival.as_ref().and_then(|it| it.next_message()) {
+                self.take_at_arrival(cx, message);
             }
         }
     }
 
-    /// Sends letters to other shards.
-    pub(super) fn send_letters(&mut self) {
+    /// Sends messages to other shards.
+    pub(super) fn send_messages(&mut self) {
         if let Some(nfs4) = &mut self.nfs4 {
-            nfs4.send_letters();
+            nfs4.send_messages();
         }
         if let Some(arrival) = &mut self.arrival {
             // Compounds go before the report that a client is dropped: the home does not revoke
@@ -304,9 +304,9 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    fn take_at_home(&mut self, cx: &mut Cx<'_>, letter: ToHome) {
+    fn take_at_home(&mut self, cx: &mut Cx<'_>, message: ToHome) {
         let Some(nfs4) = &mut self.nfs4 else { return };
-        match letter {
+        match message {
             ToHome::Compound(compound) if nfs4.goes_back(&compound) => {
                 nfs4.tell(compound.source.shard, FromHome::Back(compound));
             }
@@ -327,10 +327,10 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    fn take_at_arrival(&mut self, cx: &mut Cx<'_>, letter: FromHome) {
+    fn take_at_arrival(&mut self, cx: &mut Cx<'_>, message: FromHome) {
         let Some(arrival) = &mut self.arrival else { return };
         let borrower = self.nfs4.as_mut();
-        match (letter, borrower) {
+        match (message, borrower) {
             (FromHome::Reply { id, mut reply }, borrower) => {
                 let peer = arrival.take_forwarded(id);
                 let split = borrower.as_ref().and_then(|nfs4| nfs4.split(id));

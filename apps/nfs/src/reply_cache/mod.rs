@@ -278,7 +278,7 @@ impl ShardCache {
     /// Returns true if there is work that no fabric event announces: mail from other shards, or
     /// calls whose replies have to be requested again.
     pub(crate) fn has_work(&self) -> bool {
-        !self.is_alone && (self.handle.has_letters() || !self.waiting.is_empty())
+        !self.is_alone && (self.handle.has_messages() || !self.waiting.is_empty())
     }
 
     /// Reads the shard's mail.
@@ -286,7 +286,7 @@ impl ShardCache {
         if self.is_alone || !self.handle.has_mail() {
             return;
         }
-        while let Some(mail) = self.handle.next_letter() {
+        while let Some(mail) = self.handle.next_message() {
             match mail {
                 CacheMail::Claim { slot, by } => {
                     if !self.asked.contains(&(slot, by)) {
@@ -366,7 +366,7 @@ impl ShardCache {
                     self.cache.put(slot, moved, &mut self.counts);
                     self.handle.keep(slot);
                 }
-                Err(_) => unreachable!("the letter that comes back is the one that was posted"),
+                Err(_) => unreachable!("the message that comes back is the one that was posted"),
             }
         }
     }

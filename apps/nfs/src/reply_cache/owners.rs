@@ -55,7 +55,7 @@ pub struct CacheHandle {
     shared: Arc<SlotOwners>,
     index: usize,
     inbox: Arc<Inbox<CacheMail>>,
-    letters: Receiver<CacheMail>,
+    messages: Receiver<CacheMail>,
 }
 
 impl fmt::Debug for CacheHandle {
@@ -70,8 +70,8 @@ impl CacheHandle {
         // Each shard has one outstanding claim per slot, and gets one answer to it.
         let capacity = if shards > 1 { 2 * SLOTS * shards } else { 1 };
         let new = |_| {
-            let (inbox, letters) = Inbox::new(capacity);
-            (Arc::new(inbox), letters)
+            let (inbox, messages) = Inbox::new(capacity);
+            (Arc::new(inbox), messages)
         };
         let (inboxes, receivers): (Vec<_>, Vec<_>) = (0..shards).map(new).unzip();
         let shared = Arc::new(SlotOwners {
@@ -79,8 +79,12 @@ impl CacheHandle {
             owners: (0..SLOTS).map(|_| AtomicU32::new(0)).collect(),
             inboxes: inboxes.iter().map(Arc::clone).collect(),
         });
-        let handle =
-            |(index, (inbox, letters))| Self { shared: Arc::clone(&shared), index, inbox, letters };
+        let handle = |(index, (inbox, messages))| Self {
+            shared: Arc::clone(&shared),
+            index,
+            inbox,
+            messages,
+        };
         inboxes.into_iter().zip(receivers).enumerate().map(handle).collect()
     }
 
@@ -133,7 +137,7 @@ impl CacheHandle {
     }
 
     /// Returns true if there is mail, without clearing the flag.
-    pub(crate) fn has_letters(&self) -> bool {
+    pub(crate) fn has_messages(&self) -> bool {
         self.inbox.is_filled()
     }
 
@@ -142,8 +146,8 @@ impl CacheHandle {
         self.inbox.look()
     }
 
-    pub(crate) fn next_letter(&self) -> Option<CacheMail> {
-        self.letters.try_recv().ok()
+    pub(crate) fn next_message(&self) -> Option<CacheMail> {
+        self.messages.try_recv().ok()
     }
 
     /// Records the arrival of the slot.
@@ -219,12 +223,12 @@ mod tests {
         a.post(1, CacheMail::Claim { slot: 3, by: 0 }).unwrap();
         assert_eq!(woken.load(Ordering::Relaxed), 1);
         assert!(b.has_mail() && !b.has_mail());
-        assert!(matches!(b.next_letter(), Some(CacheMail::Claim { slot: 3, by: 0 })));
-        assert!(b.next_letter().is_none());
+        assert!(matches!(b.next_message(), Some(CacheMail::Claim { slot: 3, by: 0 })));
+        assert!(b.next_message().is_none());
     }
 
     #[test]
-    fn a_letterbox_is_bounded_and_that_of_a_shard_that_is_gone_takes_nothing() {
+    fn a_mailbox_is_bounded_and_that_of_a_shard_that_is_gone_takes_nothing() {
         let mut handles = CacheHandle::all(2);
         let gone = handles.pop().unwrap();
         let here = handles.pop().unwrap();

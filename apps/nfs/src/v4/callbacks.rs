@@ -118,7 +118,7 @@ impl Nfs4 {
     pub(crate) fn has_work(&self) -> bool {
         let is_calling = !self.callbacks.queue.is_empty() || self.callbacks.again_at.is_some();
         is_calling
-            || self.has_letters()
+            || self.has_messages()
             || self.suspended.await_recalls()
             || self.suspended.turns() > 0
             || !self.leaving.is_empty()

@@ -14,7 +14,7 @@ type WakeFn = Box<dyn Fn() + Send + Sync>;
 
 /// The sending end of a thread's mail, usable from any thread. The thread has the receiver.
 pub struct Inbox<T> {
-    letters: SyncSender<T>,
+    messages: SyncSender<T>,
     is_filled: AtomicBool,
     wake: OnceLock<WakeFn>,
 }
@@ -29,7 +29,7 @@ impl<T> fmt::Debug for Inbox<T> {
 #[derive(Clone)]
 pub struct Wakeup(Arc<dyn AttachWake>);
 
-/// An inbox with any type of letters.
+/// An inbox with any type of messages.
 trait AttachWake: Send + Sync {
     fn attach(&self, wake: WakeFn);
 }
@@ -52,7 +52,7 @@ impl Wakeup {
         Self(Arc::<Inbox<T>>::clone(inbox))
     }
 
-    /// Registers `wake` to wake the thread. Without it a sleeping thread finds its letters when it
+    /// Registers `wake` to wake the thread. Without it a sleeping thread finds its messages when it
     /// wakes by itself. Only the first registration counts.
     pub fn attach(&self, wake: impl Fn() + Send + Sync + 'static) {
         self.0.attach(Box::new(wake));
@@ -60,10 +60,10 @@ impl Wakeup {
 }
 
 impl<T> Inbox<T> {
-    /// Room for `capacity` letters; allocates all memory they ever need.
+    /// Room for `capacity` messages; allocates all memory they ever need.
     pub fn new(capacity: usize) -> (Self, Receiver<T>) {
-        let (letters, receiver) = sync_channel(capacity);
-        (Self { letters, is_filled: AtomicBool::new(false), wake: OnceLock::new() }, receiver)
+        let (messages, receiver) = sync_channel(capacity);
+        (Self { messages, is_filled: AtomicBool::new(false), wake: OnceLock::new() }, receiver)
     }
 
     /// As in [`Wakeup::attach`].
@@ -71,20 +71,22 @@ impl<T> Inbox<T> {
         let _ = self.wake.set(Box::new(wake));
     }
 
-    /// Adds a letter without waking the thread. Returns it when the inbox is full or the thread is
+    /// Adds a message without waking the thread. Returns it when the inbox is full or the thread is
     /// gone.
-    pub fn put(&self, letter: T) -> Result<(), T> {
+    pub fn put(&self, message: T) -> Result<(), T> {
         use std::sync::mpsc::TrySendError::{Disconnected, Full};
-        let put =
-            self.letters.try_send(letter).map_err(|(Full(letter) | Disconnected(letter))| letter);
+        let put = self
+            .messages
+            .try_send(message)
+            .map_err(|(Full(message) | Disconnected(message))| message);
         if put.is_ok() {
             self.fill();
         }
         put
     }
 
-    /// Sets the flag. Each swap synchronizes with the earlier ones, so that a look sees the letters
-    /// of all senders.
+    /// Sets the flag. Each swap synchronizes with the earlier ones, so that a look sees the
+    /// messages of all senders.
     fn fill(&self) {
         self.is_filled.swap(true, Ordering::AcqRel);
     }
@@ -97,35 +99,35 @@ impl<T> Inbox<T> {
         }
     }
 
-    /// True if a letter was added, or the thread woken, since the last [`look`](Self::look).
+    /// True if a message was added, or the thread woken, since the last [`look`](Self::look).
     pub fn is_filled(&self) -> bool {
         self.is_filled.load(Ordering::Relaxed)
     }
 
-    /// As [`is_filled`](Self::is_filled), and clears the flag: one load if it was not set. A letter
-    /// added from here on is found by the next look.
+    /// As [`is_filled`](Self::is_filled), and clears the flag: one load if it was not set. A
+    /// message added from here on is found by the next look.
     pub fn look(&self) -> bool {
         self.is_filled() && self.is_filled.swap(false, Ordering::Acquire)
     }
 }
 
-/// The next letter of an inbox: one load when none was added since the last look.
-pub(crate) fn next_of<T>(inbox: &Inbox<T>, letters: &Receiver<T>) -> Option<T> {
+/// The next message of an inbox: one load when none was added since the last look.
+pub(crate) fn next_of<T>(inbox: &Inbox<T>, messages: &Receiver<T>) -> Option<T> {
     if !inbox.is_filled() {
         return None;
     }
-    letters.try_recv().ok().or_else(|| look_again(inbox, letters))
+    messages.try_recv().ok().or_else(|| look_again(inbox, messages))
 }
 
 /// Checks once more an inbox that was found empty, and clears its flag.
 #[cold]
-fn look_again<T>(inbox: &Inbox<T>, letters: &Receiver<T>) -> Option<T> {
-    // A letter added from here on is found now, or sets the flag again.
+fn look_again<T>(inbox: &Inbox<T>, messages: &Receiver<T>) -> Option<T> {
+    // A message added from here on is found now, or sets the flag again.
     inbox.look();
-    let letter = letters.try_recv().ok()?;
-    // More letters may have come with it, whose flag was just cleared.
+    let message = messages.try_recv().ok()?;
+    // More messages may have come with it, whose flag was just cleared.
     inbox.fill();
-    Some(letter)
+    Some(message)
 }
 
 #[cfg(test)]
@@ -134,8 +136,8 @@ mod tests {
     use std::sync::atomic::AtomicU32;
 
     #[test]
-    fn letters_are_seen_once_and_only_wake_wakes() {
-        let (inbox, letters) = Inbox::new(2);
+    fn messages_are_seen_once_and_only_wake_wakes() {
+        let (inbox, messages) = Inbox::new(2);
         let inbox = Arc::new(inbox);
         let woken = Arc::new(AtomicU32::new(0));
         let count = Arc::clone(&woken);
@@ -145,32 +147,32 @@ mod tests {
         assert!(!inbox.look());
         inbox.put(1).unwrap();
         assert!(inbox.is_filled() && inbox.look() && !inbox.look());
-        assert_eq!((letters.try_recv(), woken.load(Ordering::Relaxed)), (Ok(1), 0));
+        assert_eq!((messages.try_recv(), woken.load(Ordering::Relaxed)), (Ok(1), 0));
         inbox.wake();
         assert!(inbox.look());
         assert_eq!(woken.load(Ordering::Relaxed), 1);
     }
 
     #[test]
-    fn letters_that_come_together_behind_a_look_at_an_empty_box_are_all_found() {
-        let (inbox, letters) = Inbox::new(3);
+    fn messages_that_come_together_behind_a_look_at_an_empty_box_are_all_found() {
+        let (inbox, messages) = Inbox::new(3);
         inbox.put(1).unwrap();
-        assert_eq!(next_of(&inbox, &letters), Some(1));
+        assert_eq!(next_of(&inbox, &messages), Some(1));
         // The inbox was found empty, and then these came.
-        assert!(letters.try_recv().is_err() && inbox.is_filled());
+        assert!(messages.try_recv().is_err() && inbox.is_filled());
         inbox.put(2).unwrap();
         inbox.put(3).unwrap();
-        assert_eq!(look_again(&inbox, &letters), Some(2));
-        assert_eq!(next_of(&inbox, &letters), Some(3));
-        assert_eq!((next_of(&inbox, &letters), inbox.is_filled()), (None, false));
+        assert_eq!(look_again(&inbox, &messages), Some(2));
+        assert_eq!(next_of(&inbox, &messages), Some(3));
+        assert_eq!((next_of(&inbox, &messages), inbox.is_filled()), (None, false));
     }
 
     #[test]
-    fn a_full_box_and_one_whose_thread_is_gone_give_the_letter_back() {
-        let (inbox, letters) = Inbox::new(1);
+    fn a_full_box_and_one_whose_thread_is_gone_give_the_message_back() {
+        let (inbox, messages) = Inbox::new(1);
         inbox.put(1).unwrap();
         assert_eq!(inbox.put(2), Err(2));
-        drop(letters);
+        drop(messages);
         assert_eq!(inbox.put(3), Err(3));
     }
 }

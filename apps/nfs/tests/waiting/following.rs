@@ -88,7 +88,7 @@ fn cross(delay: u64) -> bool {
 }
 
 #[test]
-fn compounds_that_cross_the_letter_with_the_slots_come_back_and_are_carried_out_once() {
+fn compounds_that_cross_the_message_with_the_slots_come_back_and_are_carried_out_once() {
     assert!((0..150).filter(|delay| cross(*delay)).count() > 0);
 }
 

@@ -96,7 +96,7 @@ pub fn even(config: Nfs4Config) -> World {
 }
 
 #[test]
-fn looks_and_reads_and_writes_by_a_state_need_no_letter_and_changes_of_state_do() {
+fn looks_and_reads_and_writes_by_a_state_need_no_message_and_changes_of_state_do() {
     let mut world = even(CONFIG);
     let mut guest = Guest::new(&mut world, 0);
     let stateid = guest.stateid;
@@ -180,7 +180,7 @@ impl Rival {
 }
 
 #[test]
-fn locks_of_clients_of_different_shards_conflict_and_data_goes_by_them_without_a_letter() {
+fn locks_of_clients_of_different_shards_conflict_and_data_goes_by_them_without_a_message() {
     let mut world = even(CONFIG);
     let mut guest = Guest::new(&mut world, 0);
     let mut rival = Rival::new(&mut world);
@@ -370,7 +370,7 @@ fn hang_by<T>(prepare: impl FnOnce(&mut World) -> T, change: impl FnOnce(&mut Wo
 }
 
 #[test]
-fn a_shard_that_reads_no_letters_keeps_what_its_client_has() {
+fn a_shard_that_reads_no_messages_keeps_what_its_client_has() {
     let mut world = even(Nfs4Config { lease: LEASE, ..CONFIG });
     Guest::new(&mut world, share::BOTH);
     let mut rival = Rival::new(&mut world);
@@ -423,7 +423,7 @@ fn exclude(seed: u64) -> u64 {
             version += 1;
             assert_eq!(rival.conflict(&mut world), Status4::ShareDenied);
         }
-        // It is closed while the other one asks for it, and letters are late.
+        // It is closed while the other one asks for it, and messages are late.
         world.stuck_until = late(&world, &mut dice);
         let closed = [guest.session.next(0, true), put(&file), close(mine)];
         world.send(0, 1, |cx, token| request(cx, token, &closed));
@@ -476,7 +476,7 @@ fn exchange_skipping(world: &mut World, requests: &[Request<'_>]) -> Reply4 {
 }
 
 #[test]
-fn clients_of_different_shards_exclude_each_other_however_late_letters_are() {
+fn clients_of_different_shards_exclude_each_other_however_late_messages_are() {
     let lent: u64 = (0..20).map(exclude).sum();
     assert!(lent > 100, "{lent} compounds were carried out beside the home");
 }

@@ -87,7 +87,7 @@ fn the_home_carries_out_nothing_but_the_open_and_the_shard_goes_on_behind_it() {
     let (before, handles) = (scene.counts(), times(&scene, "GetFh"));
     let opens = times(&scene, "Open");
     let (state, file) = opened(&ask(&mut scene.world, 1, &requests));
-    assert_eq!(scene.counts(), (before.0 + 1, before.1 + 1), "one letter; it counts here");
+    assert_eq!(scene.counts(), (before.0 + 1, before.1 + 1), "one message; it counts here");
     assert_eq!(times(&scene, "GetFh"), (handles.0, handles.1 + 1));
     assert_eq!(times(&scene, "Open"), (opens.0 + 1, opens.1));
     assert_eq!(scene.names(), ["made"]);

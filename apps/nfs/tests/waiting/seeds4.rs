@@ -230,7 +230,7 @@ fn whatever_is_lost_each_operation_of_a_compound_is_carried_out_once_and_no_slot
 }
 
 #[test]
-fn the_same_holds_when_a_client_comes_over_two_shards_and_letters_are_late() {
+fn the_same_holds_when_a_client_comes_over_two_shards_and_messages_are_late() {
     let sum = run(Setting::Forwarding);
     assert!(sum.forwarded > sum.calls / 4 && sum.lent == 0, "{sum:?}");
 }

@@ -215,7 +215,7 @@ impl World {
         self.steps += 1;
         assert!(self.steps < 2_000_000, "it never ends\n{}", self.fabric.trace());
         let mut any = self.server.pass(self.now);
-        // Letters stay in their boxes while the other shard makes no pass.
+        // Messages stay in their boxes while the other shard makes no pass.
         if let Some(arrival) = self.arrival.as_mut().filter(|_| self.steps >= self.stuck_until) {
             any |= arrival.pass(self.now);
         }

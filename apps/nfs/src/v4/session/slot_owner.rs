@@ -35,7 +35,7 @@ pub(in crate::v4) enum SlotOwner {
 
 /// Consecutive requests over connections of one shard before it may get the slots of their session.
 /// Their number must also reach that of the client's states, so that no request makes the home
-/// write more than one letter about them.
+/// write more than one message about them.
 const FOLLOWED: u32 = 32;
 
 /// The shard over which requests of a session arrive, for requests that the home begins.

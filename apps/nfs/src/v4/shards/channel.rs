@@ -1,16 +1,16 @@
-//! Letters between the *home*, the shard that has all clients and state of version 4, and the
+//! Messages between the *home*, the shard that has all clients and state of version 4, and the
 //! shards that forward calls to it.
 //!
-//! | letter | from | about |
+//! | message | from | about |
 //! |---|---|---|
 //! | a compound | an arrival shard | a call of one of its connections |
 //! | a question | an arrival shard | a call of version 3 that state may conflict with |
 //! | the end of a callback, of a connection | an arrival shard | its connections |
-//! | the reply of a compound, a verdict | the home | an earlier letter |
+//! | the reply of a compound, a verdict | the home | an earlier message |
 //! | a callback, callbacks may come, disconnect | the home | a connection of the other shard |
 //! | a compound comes back | the home | one whose session's slots the other shard has got since |
 //!
-//! Letters from one shard to another arrive in order. Sending to a full box is retried in the next
+//! Messages from one shard to another arrive in order. Sending to a full box is retried in the next
 //! pass. An arrival shard has at most [`FORWARDED_MAX`] compounds and [`QUESTIONS_MAX`] questions
 //! unanswered, and as many compounds, with arguments of [`OCTETS_MAX`], that the home has not read.
 //! Compounds of closed connections count there, so that reconnecting while the home is busy cannot
@@ -52,8 +52,8 @@ use stag_nfs_store::{
 
 /// Limit of calls of version 3 that wait for a verdict. Above it, NFS3ERR_JUKEBOX.
 const QUESTIONS_MAX: usize = 64;
-/// Letters that a box has room for.
-const LETTERS: usize = 512;
+/// Messages that a box has room for.
+const MESSAGES_MAX: usize = 512;
 
 /// Role of one shard when several serve version 4 together.
 pub struct Nfs4Link(pub(in crate::v4) LinkEnd);
@@ -77,24 +77,24 @@ impl Nfs4Link {
     /// The roles of `shards` shards, at most 65,535, in their order: the first is the home.
     pub fn all(shards: usize) -> Vec<Self> {
         let shards = u16::try_from(shards.max(1)).unwrap_or(u16::MAX);
-        let (home, to_home) = Inbox::new(LETTERS * usize::from(shards));
+        let (home, to_home) = Inbox::new(MESSAGES_MAX * usize::from(shards));
         let (home, facts) = (Arc::new(home), Arc::new(SharedFlags::default()));
         let mut arrivals = Vec::new();
         let mut boxes = Vec::new();
         for shard in 1..shards {
-            let (inbox, letters) = Inbox::new(LETTERS);
+            let (inbox, messages) = Inbox::new(MESSAGES_MAX);
             let inbox = Arc::new(inbox);
-            boxes.push(OtherShard { inbox: Arc::clone(&inbox), letters: VecDeque::new() });
+            boxes.push(OtherShard { inbox: Arc::clone(&inbox), messages: VecDeque::new() });
             let (home, facts) = (Arc::clone(&home), Arc::clone(&facts));
-            let mail = ArrivalMail { shard, home, inbox, letters, facts };
+            let mail = ArrivalMail { shard, home, inbox, messages, facts };
             arrivals.push(Self(LinkEnd::Arrival(mail)));
         }
         let (kept, unread, loans) = (VecDeque::new(), Unread::default(), 0);
-        let letters = to_home;
+        let messages = to_home;
         let announcements = DelegationBarrier::new(boxes.len());
         let end = HomeEnd {
             inbox: home,
-            letters,
+            messages,
             others: boxes,
             facts,
             kept,
@@ -115,16 +115,16 @@ impl Nfs4Link {
     }
 }
 
-/// Letters to a shard that wait for room in its box.
+/// Messages to a shard that wait for room in its box.
 struct OtherShard {
     inbox: Arc<Inbox<FromHome>>,
-    letters: VecDeque<FromHome>,
+    messages: VecDeque<FromHome>,
 }
 
 /// The home's end.
 pub(crate) struct HomeEnd {
     inbox: Arc<Inbox<ToHome>>,
-    letters: Receiver<ToHome>,
+    messages: Receiver<ToHome>,
     /// From shard 1 on.
     others: Vec<OtherShard>,
     pub(in crate::v4) facts: Arc<SharedFlags>,
@@ -148,12 +148,12 @@ impl fmt::Debug for HomeEnd {
 }
 
 impl HomeEnd {
-    /// The next letter.
-    pub(in crate::v4) fn next_letter(&self) -> Option<ToHome> {
-        self.letters.try_recv().ok()
+    /// The next message.
+    pub(in crate::v4) fn next_message(&self) -> Option<ToHome> {
+        self.messages.try_recv().ok()
     }
 
-    /// Returns true if letters came since the last look.
+    /// Returns true if messages came since the last look.
     pub(in crate::v4) fn has_mail(&self) -> bool {
         self.inbox.look()
     }
@@ -163,41 +163,41 @@ impl HomeEnd {
         u16::try_from(self.others.len()).unwrap_or(u16::MAX)
     }
 
-    /// Queues a letter to a shard.
-    pub(in crate::v4) fn tell(&mut self, shard: u16, letter: FromHome) {
+    /// Queues a message to a shard.
+    pub(in crate::v4) fn tell(&mut self, shard: u16, message: FromHome) {
         let place = usize::from(shard).checked_sub(1);
         let Some(other) = place.and_then(|place| self.others.get_mut(place)) else {
-            debug_assert!(false, "letters go to other shards");
+            debug_assert!(false, "messages go to other shards");
             return;
         };
-        other.letters.push_back(letter);
+        other.messages.push_back(message);
     }
 
-    /// Puts letters into the boxes of their shards.
+    /// Puts messages into the boxes of their shards.
     pub(in crate::v4) fn send(&mut self) {
         for other in &mut self.others {
-            send(&other.inbox, &mut other.letters);
+            send(&other.inbox, &mut other.messages);
         }
     }
 
-    /// Returns true if there is mail, or letters wait for room.
+    /// Returns true if there is mail, or messages wait for room.
     pub(in crate::v4) fn has_work(&self) -> bool {
         self.inbox.is_filled()
             || !self.kept.is_empty()
-            || self.others.iter().any(|other| !other.letters.is_empty())
+            || self.others.iter().any(|other| !other.messages.is_empty())
     }
 }
 
-/// Puts letters into a box as long as there is room, and wakes its shard.
-fn send<T>(inbox: &Inbox<T>, letters: &mut VecDeque<T>) {
-    let before = letters.len();
-    while let Some(letter) = letters.pop_front() {
-        if let Err(letter) = inbox.put(letter) {
-            letters.push_front(letter);
+/// Puts messages into a box as long as there is room, and wakes its shard.
+fn send<T>(inbox: &Inbox<T>, messages: &mut VecDeque<T>) {
+    let before = messages.len();
+    while let Some(message) = messages.pop_front() {
+        if let Err(message) = inbox.put(message) {
+            messages.push_front(message);
             break;
         }
     }
-    if letters.len() < before {
+    if messages.len() < before {
         inbox.wake();
     }
 }
@@ -224,7 +224,7 @@ pub(in crate::v4) struct ArrivalMail {
     shard: u16,
     home: Arc<Inbox<ToHome>>,
     inbox: Arc<Inbox<FromHome>>,
-    letters: Receiver<FromHome>,
+    messages: Receiver<FromHome>,
     facts: Arc<SharedFlags>,
 }
 
@@ -396,8 +396,8 @@ impl ArrivalEnd {
 
     /// Returns true if one more call may wait for a verdict.
     pub(crate) fn may_ask(&self) -> bool {
-        // Letters of closed connections are sent, too.
-        self.questions.len() < QUESTIONS_MAX && self.outgoing.len() < LETTERS
+        // Messages of closed connections are sent, too.
+        self.questions.len() < QUESTIONS_MAX && self.outgoing.len() < MESSAGES_MAX
     }
 
     /// Asks the home about a waiting call.
@@ -449,22 +449,22 @@ impl ArrivalEnd {
         }
     }
 
-    /// Returns true if letters came since the last look.
+    /// Returns true if messages came since the last look.
     pub(crate) fn has_mail(&self) -> bool {
         self.mail.inbox.look()
     }
 
-    /// The next letter.
-    pub(crate) fn next_letter(&self) -> Option<FromHome> {
-        self.mail.letters.try_recv().ok()
+    /// The next message.
+    pub(crate) fn next_message(&self) -> Option<FromHome> {
+        self.mail.messages.try_recv().ok()
     }
 
-    /// Puts letters into the home's box.
+    /// Puts messages into the home's box.
     pub(crate) fn send(&mut self) {
         send(&self.mail.home, &mut self.outgoing);
     }
 
-    /// Returns true if there is mail, or letters wait for room.
+    /// Returns true if there is mail, or messages wait for room.
     pub(crate) fn has_work(&self) -> bool {
         self.mail.inbox.is_filled() || !self.outgoing.is_empty() || self.announced.is_some()
     }

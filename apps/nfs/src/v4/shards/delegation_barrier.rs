@@ -2,11 +2,11 @@
 //!
 //! Every shard makes a change at once if the presence filter shows no conflict: changes of version
 //! 3, and changes of names and attributes by version 4. So the home first enters the file in the
-//! filter, then sends each shard a letter. Once a shard has read the letter and has finished the
+//! filter, then sends each shard a message. Once a shard has read the message and has finished the
 //! calls it had begun before, it asks the home about every change of that file. The delegation is
 //! granted after all shards have confirmed this. A change by version 3 that the home allows
 //! withdraws the file: when the shard confirms the next announcement it has made the change,
-//! because letters keep their order. RENAME and LINK of the file at the home withdraw it, too:
+//! because messages keep their order. RENAME and LINK of the file at the home withdraw it, too:
 //! another shard may have looked up the new name before and be about to change the object that it
 //! names.
 
@@ -126,7 +126,7 @@ impl Nfs4 {
     }
 
     /// Announces added files to all shards. Called once the filter shows them, and before any other
-    /// letter of this pass is sent.
+    /// message of this pass is sent.
     pub(in crate::v4) fn announce(&mut self) {
         let Some(link) = &mut self.link else { return };
         if let Some(number) = link.announcements.next() {

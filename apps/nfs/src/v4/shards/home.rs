@@ -39,18 +39,18 @@ impl Nfs4 {
         }
     }
 
-    /// The next letter of another shard.
-    pub(crate) fn next_letter(&self) -> Option<ToHome> {
-        self.link.as_ref()?.next_letter()
+    /// The next message of another shard.
+    pub(crate) fn next_message(&self) -> Option<ToHome> {
+        self.link.as_ref()?.next_message()
     }
 
-    /// Returns true if other shards have sent letters since the last look.
+    /// Returns true if other shards have sent messages since the last look.
     pub(crate) fn has_mail(&self) -> bool {
         self.link.as_ref().is_some_and(|link| link.has_mail())
     }
 
-    /// Sends the letters that were written.
-    pub(crate) fn send_letters(&mut self) {
+    /// Sends the messages that were written.
+    pub(crate) fn send_messages(&mut self) {
         self.lend_followed();
         self.tell_conflicts();
         self.announce();
@@ -60,14 +60,14 @@ impl Nfs4 {
     }
 
     /// Returns true if there is mail to be read or sent.
-    pub(in crate::v4) fn has_letters(&self) -> bool {
+    pub(in crate::v4) fn has_messages(&self) -> bool {
         self.link.as_ref().is_some_and(|link| link.has_work())
     }
 
-    /// Queues a letter to a shard.
-    pub(crate) fn tell(&mut self, shard: u16, letter: FromHome) {
+    /// Queues a message to a shard.
+    pub(crate) fn tell(&mut self, shard: u16, message: FromHome) {
         if let Some(link) = &mut self.link {
-            link.tell(shard, letter);
+            link.tell(shard, message);
         }
     }
 

@@ -1,4 +1,4 @@
-//! The letters between shards (`channel`): each owns its data, which is copied once.
+//! The messages between shards (`channel`): each owns its data, which is copied once.
 
 use crate::{
     requester::{CallSource, Requester, ShardPeer},
@@ -121,7 +121,7 @@ impl ForwardedCompound {
     }
 }
 
-/// Letter to the home.
+/// Message to the home.
 #[derive(Debug)]
 pub(crate) enum ToHome {
     Compound(Box<ForwardedCompound>),
@@ -146,7 +146,7 @@ pub(crate) enum ToHome {
     Announced(u16, u64),
 }
 
-/// Letter from the home.
+/// Message from the home.
 #[derive(Debug)]
 pub(crate) enum FromHome {
     Reply {
@@ -173,7 +173,7 @@ pub(crate) enum FromHome {
     },
     /// A connection was bound to a session whose slots that shard has.
     Bound(SessionId, PeerId),
-    /// A compound that crossed the letter that lent the slots of its session to that shard.
+    /// A compound that crossed the message that lent the slots of its session to that shard.
     Back(Box<ForwardedCompound>),
     /// The slots of a session are to be returned when no compound executes in them.
     Recall(SessionId),

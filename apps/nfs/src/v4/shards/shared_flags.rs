@@ -1,4 +1,4 @@
-//! Facts that the home shares with all shards, which read them without a letter (`channel`).
+//! Facts that the home shares with all shards, which read them without a message (`channel`).
 
 use std::sync::{
     Arc,

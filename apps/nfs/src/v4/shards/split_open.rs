@@ -96,8 +96,8 @@ impl Nfs4 {
 }
 
 impl SuspendedCompound {
-    /// The letter with the home's part, from a shard.
-    fn letter(&self, event: HomeCall, unread: &Unread, source: CallSource) -> ForwardedCompound {
+    /// The message with the home's part, from a shard.
+    fn message(&self, event: HomeCall, unread: &Unread, source: CallSource) -> ForwardedCompound {
         let HomeCall { part, file, is_pinned, .. } = event;
         let CompoundState { reply, principal, request_len, caller, replay_log, .. } = &self.state;
         let kept = &replay_log.kept;
@@ -106,9 +106,9 @@ impl SuspendedCompound {
         let pieces = kept.as_ref().expect("a compound that waits keeps its arguments").pieces();
         let arguments = stag_protocol::xdr::Reader::over(&pieces);
         let pinned = Cell::new(is_pinned.then_some(file.handle));
-        let mut letter = ForwardedCompound::of(unread, source, *caller, facts, &arguments);
-        letter.asked = Some(HomeRequest { part, file, pinned });
-        letter
+        let mut message = ForwardedCompound::of(unread, source, *caller, facts, &arguments);
+        message.asked = Some(HomeRequest { part, file, pinned });
+        message
     }
 }
 
@@ -124,7 +124,7 @@ impl ArrivalEnd {
             Some(PendingAtHome { call: compound.state.source.id, file: event.file.handle });
         let begun = Some(event.begun);
         self.send_compound(compound.state.source, begun, |unread, source| {
-            compound.letter(event, unread, source)
+            compound.message(event, unread, source)
         });
     }
 }

@@ -105,7 +105,7 @@ pub(in crate::v4) struct IoAbout {
 /// The home's side.
 impl Nfs4 {
     /// Returns true if a client can be settled: it has one session, and no more states than the
-    /// `requests` that came over that shard, which pay for the letters about them. Not while its
+    /// `requests` that came over that shard, which pay for the messages about them. Not while its
     /// record is being removed: it ends then, and only the home may decide for it.
     pub(in crate::v4) fn may_settle(&self, id: u64, requests: u32) -> bool {
         let client = self

@@ -16,18 +16,18 @@ use std::{
 
 use crate::{exports::handle::FileId, shard_mailbox::Inbox};
 
-/// A letter from one store to the others.
+/// A message from one store to the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SiblingLetter {
+pub(super) enum SiblingMessage {
     /// The file lost its last name.
     Removed(FileId),
     /// The descriptor a file is written through conflicts with another use.
     StopWriting(FileId),
 }
 
-/// Letters queued for one store. When the queue is full, removed files are found by a search of all
-/// open files.
-const LETTERS: usize = 1_024;
+/// Messages queued for one store. When the queue is full, removed files are found by a search of
+/// all open files.
+const MESSAGES_MAX: usize = 1_024;
 /// Longest time that a store short of space waits for the others.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// Time between two checks for their answers.
@@ -39,8 +39,8 @@ pub(super) struct Siblings(Box<[Sibling]>);
 
 #[derive(Debug)]
 struct Sibling {
-    inbox: Inbox<SiblingLetter>,
-    letters: Mutex<Option<Receiver<SiblingLetter>>>,
+    inbox: Inbox<SiblingMessage>,
+    messages: Mutex<Option<Receiver<SiblingMessage>>>,
     /// Requests to close removed files, so far.
     asked: AtomicU64,
     /// Requests carried out; all, if the store is not open.
@@ -49,9 +49,9 @@ struct Sibling {
 
 /// One store's registration.
 #[derive(Debug)]
-pub(super) struct Letters {
+pub(super) struct SiblingMail {
     shard: usize,
-    mail: Option<Receiver<SiblingLetter>>,
+    mail: Option<Receiver<SiblingMessage>>,
 }
 
 /// A request to close removed files.
@@ -74,7 +74,7 @@ pub(super) enum Room {
     Awaited,
 }
 
-impl Letters {
+impl SiblingMail {
     /// The number of the store.
     pub const fn shard(&self) -> usize {
         self.shard
@@ -85,21 +85,21 @@ impl Siblings {
     /// Creates this number of stores.
     pub fn new(shards: usize) -> Self {
         let sibling = |_| {
-            let (inbox, letters) = Inbox::new(if shards > 1 { LETTERS } else { 1 });
-            let letters = Mutex::new(Some(letters));
-            Sibling { inbox, letters, asked: AtomicU64::new(0), done: AtomicU64::new(u64::MAX) }
+            let (inbox, messages) = Inbox::new(if shards > 1 { MESSAGES_MAX } else { 1 });
+            let messages = Mutex::new(Some(messages));
+            Sibling { inbox, messages, asked: AtomicU64::new(0), done: AtomicU64::new(u64::MAX) }
         };
         Self((0..shards).map(sibling).collect())
     }
 
-    /// Opens the letters of store number `shard`; only the first caller gets the mail.
-    pub fn open(&self, shard: usize) -> Letters {
+    /// Opens the messages of store number `shard`; only the first caller gets the mail.
+    pub fn open(&self, shard: usize) -> SiblingMail {
         let sibling = self.0.get(shard);
         let mail = sibling.and_then(|sibling| {
             sibling.done.store(0, Ordering::Release);
-            sibling.letters.lock().unwrap_or_else(PoisonError::into_inner).take()
+            sibling.messages.lock().unwrap_or_else(PoisonError::into_inner).take()
         });
-        Letters { shard, mail }
+        SiblingMail { shard, mail }
     }
 
     /// Registers `wake` to wake this shard when space is short, or for another event of the store.
@@ -117,9 +117,9 @@ impl Siblings {
     }
 
     /// Notifies the others that a file lost its last name.
-    pub fn tell_removed(&self, letters: &Letters, file: FileId) {
-        for (_, sibling) in self.others(letters) {
-            if sibling.inbox.put(SiblingLetter::Removed(file)).is_err() {
+    pub fn tell_removed(&self, messages: &SiblingMail, file: FileId) {
+        for (_, sibling) in self.others(messages) {
+            if sibling.inbox.put(SiblingMessage::Removed(file)).is_err() {
                 sibling.ask();
             }
         }
@@ -127,17 +127,17 @@ impl Siblings {
 
     /// Asks the others to close their write descriptors of a file, and wakes them. Stores with a
     /// full queue miss the request.
-    pub fn ask_to_stop_writing(&self, letters: &Letters, file: FileId) {
-        for (_, sibling) in self.others(letters) {
-            let _ = sibling.inbox.put(SiblingLetter::StopWriting(file));
+    pub fn ask_to_stop_writing(&self, messages: &SiblingMail, file: FileId) {
+        for (_, sibling) in self.others(messages) {
+            let _ = sibling.inbox.put(SiblingMessage::StopWriting(file));
             sibling.inbox.wake();
         }
     }
 
     /// Asks the others to close removed files.
-    pub fn ask_for_room(&self, letters: &Letters) -> RoomRequest {
+    pub fn ask_for_room(&self, messages: &SiblingMail) -> RoomRequest {
         let waiting: Vec<_> =
-            self.others(letters).map(|(at, sibling)| (at, sibling.ask())).collect();
+            self.others(messages).map(|(at, sibling)| (at, sibling.ask())).collect();
         RoomRequest { until: Instant::now() + PATIENCE, is_alone: waiting.is_empty(), waiting }
     }
 
@@ -154,38 +154,38 @@ impl Siblings {
     }
 
     /// True when there is mail, until it was checked.
-    pub fn is_written_to(&self, letters: &Letters) -> bool {
-        self.0.get(letters.shard).is_some_and(|sibling| sibling.inbox.is_filled())
+    pub fn is_written_to(&self, messages: &SiblingMail) -> bool {
+        self.0.get(messages.shard).is_some_and(|sibling| sibling.inbox.is_filled())
     }
 
     /// True when there is mail, once; costs one load when there is none.
-    pub fn has_mail(&self, letters: &Letters) -> bool {
-        self.0.get(letters.shard).is_some_and(|sibling| sibling.inbox.look())
+    pub fn has_mail(&self, messages: &SiblingMail) -> bool {
+        self.0.get(messages.shard).is_some_and(|sibling| sibling.inbox.look())
     }
 
     /// The number of the last unanswered request to close removed files.
-    pub fn asked(&self, letters: &Letters) -> Option<u64> {
-        let own = self.0.get(letters.shard)?;
+    pub fn asked(&self, messages: &SiblingMail) -> Option<u64> {
+        let own = self.0.get(messages.shard)?;
         let asked = own.asked.load(Ordering::Acquire);
         (!own.has_done(asked)).then_some(asked)
     }
 
     /// Reports to the requesters, up to this request, that all files removed before it are closed.
-    pub fn answer(&self, letters: &Letters, asked: u64) {
-        if let Some(own) = self.0.get(letters.shard) {
+    pub fn answer(&self, messages: &SiblingMail, asked: u64) {
+        if let Some(own) = self.0.get(messages.shard) {
             own.done.store(asked, Ordering::Release);
         }
     }
 
     /// The store is gone: no shard needs to wait for it.
-    pub fn leave(&self, letters: &Letters) {
-        if let Some(own) = self.0.get(letters.shard) {
+    pub fn leave(&self, messages: &SiblingMail) {
+        if let Some(own) = self.0.get(messages.shard) {
             own.done.store(u64::MAX, Ordering::Release);
         }
     }
 
-    fn others(&self, letters: &Letters) -> impl Iterator<Item = (usize, &Sibling)> {
-        let own = letters.shard;
+    fn others(&self, messages: &SiblingMail) -> impl Iterator<Item = (usize, &Sibling)> {
+        let own = messages.shard;
         self.0.iter().enumerate().filter(move |(at, _)| *at != own)
     }
 }
@@ -202,9 +202,9 @@ impl Sibling {
     }
 }
 
-impl Letters {
-    /// The next letter from another store.
-    pub fn next_letter(&self) -> Option<SiblingLetter> {
+impl SiblingMail {
+    /// The next message from another store.
+    pub fn next_message(&self) -> Option<SiblingMessage> {
         self.mail.as_ref()?.try_recv().ok()
     }
 }
@@ -224,8 +224,8 @@ mod tests {
         let [a, b, c] = [0, 1, 2].map(|shard| siblings.open(shard));
         siblings.tell_removed(&a, file(5));
         assert!(!siblings.has_mail(&a) && siblings.has_mail(&b) && siblings.has_mail(&c));
-        let removed = SiblingLetter::Removed(file(5));
-        assert_eq!((b.next_letter(), b.next_letter()), (Some(removed), None));
+        let removed = SiblingMessage::Removed(file(5));
+        assert_eq!((b.next_message(), b.next_message()), (Some(removed), None));
         let woken = std::sync::Arc::new(AtomicU64::new(0));
         let count = std::sync::Arc::clone(&woken);
         siblings.attach(1, move || {
@@ -233,9 +233,9 @@ mod tests {
         });
         siblings.ask_to_stop_writing(&a, file(5));
         assert_eq!(woken.load(Ordering::Relaxed), 1, "it may have nothing else to do");
-        assert_eq!(b.next_letter(), Some(SiblingLetter::StopWriting(file(5))));
+        assert_eq!(b.next_message(), Some(SiblingMessage::StopWriting(file(5))));
         assert_eq!(siblings.asked(&c), None);
-        for inode in 0..=LETTERS as u64 {
+        for inode in 0..=MESSAGES_MAX as u64 {
             siblings.tell_removed(&b, file(inode));
         }
         let asked = siblings.asked(&c).unwrap();
@@ -272,8 +272,9 @@ mod tests {
         let siblings = Siblings::new(2);
         let a = siblings.open(0);
         let began = Instant::now();
-        let room =
-            |siblings: &Siblings, letters| await_outcome(siblings, siblings.ask_for_room(letters));
+        let room = |siblings: &Siblings, messages| {
+            await_outcome(siblings, siblings.ask_for_room(messages))
+        };
         assert_eq!(room(&siblings, &a), Room::Made, "nobody has the other open");
         let b = siblings.open(1);
         assert_eq!(room(&siblings, &a), Room::Awaited, "it does not answer");

@@ -38,7 +38,7 @@ use stag_protocol::nfs::v3::FileKind;
 use super::{
     Files, SyncExtent,
     cache::{FileSlotId, OpenData, OpenFile},
-    cross_shard_cache::{self, Room, SiblingLetter},
+    cross_shard_cache::{self, Room, SiblingMessage},
     watch::HostWatch,
 };
 use crate::exports::handle::{Birth, Identity};
@@ -74,12 +74,12 @@ pub(super) struct Rounds {
 }
 
 impl Files {
-    /// Returns true while passes are needed: while a file is open and ages, a letter from another
+    /// Returns true while passes are needed: while a file is open and ages, a message from another
     /// shard is unread, the exports changed, a record of the index is unwritten, or refused callers
     /// are not yet reported in the log.
     pub(super) fn wants_idle_passes(&self) -> bool {
         !self.cache.is_empty()
-            || self.shared.siblings.is_written_to(&self.letters)
+            || self.shared.siblings.is_written_to(&self.messages)
             || self.watch.as_ref().is_some_and(HostWatch::is_filled)
             || self.shared.roster.has_changed_since(&self.serving)
             || self.index.has_pending()
@@ -90,7 +90,7 @@ impl Files {
     /// Closes files that other shards removed, and unused ones. Called once per pass; `now` is its
     /// time.
     pub fn tidy(&mut self, now: Time) {
-        if self.shared.siblings.has_mail(&self.letters) {
+        if self.shared.siblings.has_mail(&self.messages) {
             self.read_mail();
         }
         if now < self.rounds.next_step {
@@ -124,12 +124,12 @@ impl Files {
     }
 
     fn read_mail(&mut self) {
-        while let Some(letter) = self.letters.next_letter() {
-            let (SiblingLetter::Removed(file) | SiblingLetter::StopWriting(file)) = letter;
+        while let Some(message) = self.messages.next_message() {
+            let (SiblingMessage::Removed(file) | SiblingMessage::StopWriting(file)) = message;
             let Some(slot) = self.cache.look_for(file) else { continue };
-            match letter {
-                SiblingLetter::Removed(_) => self.close_if_removed(slot),
-                SiblingLetter::StopWriting(_) => self.stop_writing_now(slot),
+            match message {
+                SiblingMessage::Removed(_) => self.close_if_removed(slot),
+                SiblingMessage::StopWriting(_) => self.stop_writing_now(slot),
             }
         }
         self.close_as_asked(&[]);
@@ -138,9 +138,9 @@ impl Files {
     /// Closes removed files if another shard requests that. Requests that arrive meanwhile are
     /// served the next time.
     fn close_as_asked(&mut self, keep: &[FileSlotId]) {
-        if let Some(asked) = self.shared.siblings.asked(&self.letters) {
+        if let Some(asked) = self.shared.siblings.asked(&self.messages) {
             self.close_removed(keep);
-            self.shared.siblings.answer(&self.letters, asked);
+            self.shared.siblings.answer(&self.messages, asked);
         }
     }
 
@@ -238,7 +238,7 @@ impl Files {
     /// Closes an object that lost its last name through this gateway, and notifies the other
     /// shards.
     pub(super) fn let_go(&mut self, identity: Identity, kind: FileKind) {
-        self.shared.siblings.tell_removed(&self.letters, identity.file);
+        self.shared.siblings.tell_removed(&self.messages, identity.file);
         self.rounds.told = true;
         // A file used by the call was not removed: the name led to it a moment before.
         if let Some(slot) =
@@ -332,7 +332,7 @@ impl Files {
     /// Asks the other shards to close removed files, and waits for them briefly. It serves their
     /// requests meanwhile, so two shards that ask each other do not deadlock.
     fn ask_for_room(&mut self, keep: &[FileSlotId]) -> Room {
-        let mut request = self.shared.siblings.ask_for_room(&self.letters);
+        let mut request = self.shared.siblings.ask_for_room(&self.messages);
         loop {
             if let Some(room) = self.shared.siblings.outcome(&mut request) {
                 return room;

@@ -111,7 +111,7 @@ pub(crate) use blocking_exports::LateCalls;
 pub use blocking_exports::{FilesBackend, SlowExports, WaitingConfig};
 use cache::{FileCache, FileSlotId};
 use cold::ColdLooks;
-use cross_shard_cache::Letters;
+use cross_shard_cache::SiblingMail;
 pub use data::ReadDone;
 use eviction::Rounds;
 use identity::Acting;
@@ -191,7 +191,7 @@ pub struct Files {
     cache: FileCache,
     rounds: Rounds,
     inside: InsideJudge,
-    letters: Letters,
+    messages: SiblingMail,
     index: Index,
     acting: Acting,
     groups: Option<SeenGroups>,
@@ -252,7 +252,7 @@ impl Files {
             serving,
             rounds: Rounds::default(),
             inside: InsideJudge::default(),
-            letters: shared.siblings.open(shard),
+            messages: shared.siblings.open(shard),
             index: Index::open(&shared.base, shard)?,
             acting: Acting::new(),
             // Stores of helpers have numbers above those of the shards.
@@ -488,7 +488,7 @@ impl Drop for Files {
         // The index on disk is a hint, and the store is being dropped: no caller is left to handle
         // a failure.
         let _ = self.index.flush();
-        self.shared.siblings.leave(&self.letters);
+        self.shared.siblings.leave(&self.messages);
     }
 }
 

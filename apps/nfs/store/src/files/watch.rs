@@ -311,7 +311,7 @@ fn link(file: &OwnedFd) -> String {
 impl Files {
     /// `Store::start_watching`.
     pub(super) fn start_host_watch(&mut self) -> Result<(), StartError> {
-        let (shared, shard) = (Arc::clone(&self.shared), self.letters.shard());
+        let (shared, shard) = (Arc::clone(&self.shared), self.messages.shard());
         let started = HostWatch::start(self.shared.open_files / 2, move || {
             shared.siblings.wake(shard);
         });
@@ -353,7 +353,7 @@ impl Files {
         let begun = watch.begin(file, handle, open, is_same);
         if !begun {
             // A retry may succeed.
-            self.shared.siblings.ask_to_stop_writing(&self.letters, file);
+            self.shared.siblings.ask_to_stop_writing(&self.messages, file);
         }
         begun
     }

@@ -85,7 +85,7 @@ pub struct Helpers {
     tickets: Receiver<ReadTicket>,
     /// Has no wakeup of its own: senders wake the shard through `fetched`.
     done: Arc<Inbox<HelperDone>>,
-    letters: Receiver<HelperDone>,
+    messages: Receiver<HelperDone>,
 }
 
 impl fmt::Debug for Helpers {
@@ -142,13 +142,13 @@ impl Helpers {
         let pool = HelperPool::start(config)?;
         let way = |_| {
             let (fetched, tickets) = Inbox::new(TICKETS);
-            let (done, letters) = Inbox::new(TICKETS);
+            let (done, messages) = Inbox::new(TICKETS);
             Self {
                 pool: Arc::clone(&pool),
                 fetched: Arc::new(fetched),
                 tickets,
                 done: Arc::new(done),
-                letters,
+                messages,
             }
         };
         Ok((0..shards).map(way).collect())
@@ -255,7 +255,7 @@ impl Helpers {
 
     /// The next completed call or sync; costs one load if none completed since the last check.
     pub fn next_done(&self) -> Option<HelperDone> {
-        next_of(&self.done, &self.letters)
+        next_of(&self.done, &self.messages)
     }
 }
 

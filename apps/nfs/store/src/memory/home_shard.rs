@@ -1,7 +1,7 @@
 //! Memory served by several shards: the home shard owns it, and executes the calls that the others,
-//! its guests, send as letters.
+//! its guests, send as messages.
 //!
-//! **A guest's call is a letter to the home and one back.** The home reads its letters once per
+//! **A guest's call is a message to the home and one back.** The home reads its messages once per
 //! pass, and completes each there; nothing is shared, and no lock is taken. Bytes are copied once,
 //! between the memory and a guest's buffer: a guest's fabric has not registered another shard's
 //! memory. So the home's own callers are served as by a server of one core, and guests add fabrics,
@@ -64,7 +64,7 @@ pub struct HomeMail {
     inbox: Arc<Inbox<GuestCall>>,
     /// Calls that wait for the turn of their host.
     waiting: VecDeque<GuestCall>,
-    letters: Receiver<GuestCall>,
+    messages: Receiver<GuestCall>,
     guests: Vec<Arc<Inbox<StoreCallDone>>>,
     facts: Arc<OnceLock<HomeFacts>>,
 }
@@ -75,7 +75,7 @@ pub struct GuestMail {
     number: usize,
     home: Arc<Inbox<GuestCall>>,
     inbox: Arc<Inbox<StoreCallDone>>,
-    letters: Receiver<StoreCallDone>,
+    messages: Receiver<StoreCallDone>,
     facts: Arc<OnceLock<HomeFacts>>,
 }
 
@@ -97,30 +97,30 @@ impl MemoryMail {
     pub fn all(shards: usize) -> Vec<Self> {
         let guests = shards.saturating_sub(1);
         let facts = Arc::new(OnceLock::new());
-        let (inbox, home_letters) = Inbox::new(TICKETS * guests.max(1));
+        let (inbox, home_messages) = Inbox::new(TICKETS * guests.max(1));
         let home = Arc::new(inbox);
-        let (inboxes, letters): (Vec<_>, Vec<_>) = (0..guests)
+        let (inboxes, messages): (Vec<_>, Vec<_>) = (0..guests)
             .map(|_| {
-                let (inbox, letters) = Inbox::new(TICKETS);
-                (Arc::new(inbox), letters)
+                let (inbox, messages) = Inbox::new(TICKETS);
+                (Arc::new(inbox), messages)
             })
             .unzip();
-        let ends: Vec<_> = inboxes.iter().cloned().zip(letters).enumerate().collect();
+        let ends: Vec<_> = inboxes.iter().cloned().zip(messages).enumerate().collect();
         let first = HomeMail {
             inbox: Arc::clone(&home),
             waiting: VecDeque::with_capacity(TICKETS * guests),
-            letters: home_letters,
+            messages: home_messages,
             guests: inboxes,
             facts: Arc::clone(&facts),
         };
-        let others = ends.into_iter().map(|(number, (inbox, letters))| {
+        let others = ends.into_iter().map(|(number, (inbox, messages))| {
             let (home, facts) = (Arc::clone(&home), Arc::clone(&facts));
-            Self::Guest(GuestMail { number, home, inbox, letters, facts })
+            Self::Guest(GuestMail { number, home, inbox, messages, facts })
         });
         std::iter::once(Self::Home(first)).chain(others).collect()
     }
 
-    /// Wakes the shard when a letter is there.
+    /// Wakes the shard when a message is there.
     pub fn wakeup(&self) -> Wakeup {
         match self {
             Self::Home(home) => Wakeup::new(&home.inbox),
@@ -140,8 +140,8 @@ impl Memory {
         self
     }
 
-    /// Returns true if a guest's letter may be there, or waits.
-    pub(super) fn has_letters(&self) -> bool {
+    /// Returns true if a guest's message may be there, or waits.
+    pub(super) fn has_messages(&self) -> bool {
         self.guests.as_ref().is_some_and(|mail| mail.inbox.is_filled() || !mail.waiting.is_empty())
     }
 
@@ -154,16 +154,16 @@ impl Memory {
         for number in 0..CALLS_PER_PASS {
             let Some(mail) = &mut self.guests else { break };
             let waits = if number < waiting { mail.waiting.pop_front() } else { None };
-            let Some(letter) = waits.or_else(|| next_of(&mail.inbox, &mail.letters)) else {
+            let Some(message) = waits.or_else(|| next_of(&mail.inbox, &mail.messages)) else {
                 return has_served;
             };
-            let (from, shard) = (letter.call.caller.address, letter.guest as u16 + 1);
+            let (from, shard) = (message.call.caller.address, message.guest as u16 + 1);
             if turns.take(from, shard) {
-                self.serve_guest(letter);
+                self.serve_guest(message);
                 turns.end(from, shard);
                 has_served = true;
             } else {
-                mail.waiting.push_back(letter);
+                mail.waiting.push_back(message);
             }
         }
         // There may be more: the shard makes another pass before it sleeps.
@@ -187,17 +187,17 @@ impl Memory {
 
 impl Carrier for GuestMail {
     fn send(&mut self, call: StoreCall, ticket: WaitTicket) -> Result<(), StoreCall> {
-        let letter = GuestCall { call, ticket, guest: self.number };
-        self.home.put(letter).map_err(|letter| letter.call)?;
+        let message = GuestCall { call, ticket, guest: self.number };
+        self.home.put(message).map_err(|message| message.call)?;
         self.home.wake();
         Ok(())
     }
 
     fn next_done(&mut self) -> Option<StoreCallDone> {
-        next_of(&self.inbox, &self.letters)
+        next_of(&self.inbox, &self.messages)
     }
 
-    /// A letter cannot be withdrawn: the home reads it in its next pass.
+    /// A message cannot be withdrawn: the home reads it in its next pass.
     fn withdraw(&mut self, _ticket: WaitTicket) -> Option<StoreCall> {
         None
     }

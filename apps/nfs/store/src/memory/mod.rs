@@ -452,11 +452,11 @@ impl Store for Memory {
     }
 
     fn serve_others(&mut self, turns: &mut dyn HostTurns) -> bool {
-        self.has_letters() && self.serve_guests(turns)
+        self.has_messages() && self.serve_guests(turns)
     }
 
     fn wants_idle_passes(&self) -> bool {
-        self.has_letters()
+        self.has_messages()
     }
 
     fn sink(&self, len: usize) -> Option<Buf> {

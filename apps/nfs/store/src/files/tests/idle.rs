@@ -168,7 +168,7 @@ fn what_is_removed_behind_our_back_is_closed_although_somebody_asks_for_it() {
 }
 
 #[test]
-fn the_other_shard_lets_go_of_what_one_removes_and_of_the_oldest_letter_too() {
+fn the_other_shard_lets_go_of_what_one_removes_and_of_the_oldest_message_too() {
     for mut lab in labs(|config| config.shards = 2) {
         let root = lab.root();
         let other = Files::open(lab.files.shared(), 1).unwrap();
