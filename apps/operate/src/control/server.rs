@@ -248,6 +248,7 @@ fn say(mut controller: &UnixStream, reply: &Reply) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     #[test]
     fn a_socket_is_private_and_one_that_nobody_answers_is_replaced() {
@@ -263,6 +264,11 @@ mod tests {
         // Its process died.
         drop(socket.listener);
         std::mem::forget(socket.file);
+        // A program that another test starts at this moment has the listener until it is executed.
+        let until = Instant::now() + Duration::from_secs(60);
+        while UnixStream::connect(&path).is_ok() && Instant::now() < until {
+            thread::yield_now();
+        }
         let own = rustix::process::getegid().as_raw().to_string();
         let socket = ControlSocket::bind(&path, Some(&own)).unwrap();
         assert_eq!(mode(), 0o660);
