@@ -29,6 +29,6 @@ pub use gateway::connection_policy::ConnectionPolicy;
 pub use mount::list::MountList;
 pub use report::GatewayReport;
 pub use v4::{
-    BoundConnection, CallbackPath, ClientFacts, Nfs4Config, Nfs4Link, Nfs4Records, Nfs4Report,
-    SessionState, StateAnswer, StateDesk, StateFacts, StateQuestion,
+    BoundConnection, CallbackPath, ClientFacts, GraceFacts, Nfs4Config, Nfs4Link, Nfs4Records,
+    Nfs4Report, SessionState, StateAnswer, StateDesk, StateFacts, StateQuestion,
 };

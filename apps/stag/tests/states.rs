@@ -2,7 +2,7 @@
 
 use crate::{
     caller4::{Caller4, Results},
-    support::{Home, Server},
+    support::{Home, PATIENCE, Server},
 };
 use serde_json::{Value, json};
 use stag_protocol::nfs::v4::*;
@@ -195,25 +195,103 @@ fn a_client_that_was_ended_is_not_awaited_by_the_next_server() {
     server.wait();
     let server = serve(&home, "1");
     let at = server.line("TCP");
-    let reclaims = |client: &mut Caller4| {
-        client.reconnect(&at);
-        client.begin();
-        let owner = StateOwner { client_id: 0, owner: Text(b"owner") };
-        let open = Open4Args {
-            seqid: 0,
-            share_access: share::BOTH,
-            share_deny: 0,
-            owner,
-            how: OpenHow::NoCreate,
-            claim: OpenClaim::Previous(DelegationType::None),
-        };
-        let find = [Request::PutRootFh(()), Request::Lookup(Text(b"data"))];
-        let to = [&find[..], &[Request::Lookup(Text(b"file")), Request::Open(open)]].concat();
-        client.run(&to).status()
-    };
     let [mut one, mut two] = clients;
-    assert_eq!(reclaims(&mut one), Status4::NoGrace);
-    assert_eq!(reclaims(&mut two), Status4::Ok);
+    assert_eq!(reclaim(&mut one, &at), Status4::NoGrace);
+    assert_eq!(reclaim(&mut two, &at), Status4::Ok);
+}
+
+/// Comes back to a server that was started again, and reclaims its open of the file.
+fn reclaim(client: &mut Caller4, at: &str) -> Status4 {
+    client.reconnect(at);
+    client.begin();
+    reopen(client)
+}
+
+/// Reclaims the open of the file.
+fn reopen(client: &mut Caller4) -> Status4 {
+    let owner = StateOwner { client_id: 0, owner: Text(b"owner") };
+    let open = Open4Args {
+        seqid: 0,
+        share_access: share::BOTH,
+        share_deny: 0,
+        owner,
+        how: OpenHow::NoCreate,
+        claim: OpenClaim::Previous(DelegationType::None),
+    };
+    let find = [Request::PutRootFh(()), Request::Lookup(Text(b"data"))];
+    let to = [&find[..], &[Request::Lookup(Text(b"file")), Request::Open(open)]].concat();
+    client.run(&to).status()
+}
+
+#[test]
+fn a_grace_period_names_the_clients_that_are_awaited_and_ends_when_it_is_asked_to() {
+    for cores in ["1", "2"] {
+        let home = Home::new();
+        let mut server = serve(&home, cores);
+        assert_eq!(ctl(&home, &["grace"])["grace"], Value::Null);
+        assert!(refused(&home, &["grace", "--end"]).contains("there is no grace period"));
+        let at = server.line("TCP");
+        let mut clients = ["here", "gone", "back"].map(|name| Caller4::mounted(&at, name));
+        for client in &mut clients {
+            open(client, b"file", 0);
+        }
+        server.signal(rustix::process::Signal::KILL);
+        server.wait();
+        let server = serve(&home, cores);
+        let at = server.line("TCP");
+        let [mut here, mut gone, mut back] = clients;
+        assert_eq!(reclaim(&mut here, &at), Status4::Ok);
+        back.reconnect(&at);
+        back.begin();
+        let shown = ctl(&home, &["grace"]);
+        let left = shown["grace"]["left_s"].as_f64().unwrap();
+        assert!(left > 0.0 && left <= 120.0, "{shown}");
+        let gone_only = json!([{ "name": "gone", "principal": "none" }]);
+        assert_eq!(
+            (&shown["grace"]["awaited"], &shown["grace"]["absent"], &shown["ended"]),
+            (&json!(3), &gone_only, &json!(false)),
+            "{shown}"
+        );
+        // Another one waits for all of them.
+        let mut new = Caller4::mounted(&at, "new");
+        assert_eq!(create(&mut new), Status4::Grace);
+        let ended = ctl(&home, &["grace", "--end"]);
+        assert_eq!(
+            (&ended["grace"]["absent"], &ended["ended"]),
+            (&gone_only, &json!(true)),
+            "{ended}"
+        );
+        server.wait_for_err("the grace period was ended");
+        // Its end is recorded first.
+        let began = std::time::Instant::now();
+        loop {
+            match create(&mut new) {
+                Status4::Ok => break,
+                Status4::Grace | Status4::Delay if began.elapsed() < PATIENCE => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(ctl(&home, &["grace"])["grace"], Value::Null);
+        // None of those that were awaited gets anything back, and one that did keeps it.
+        assert_eq!(reopen(&mut back), Status4::NoGrace);
+        assert_eq!(reclaim(&mut gone, &at), Status4::NoGrace);
+        assert_eq!(here.run(&[Request::PutRootFh(())]).status(), Status4::Ok);
+        assert_eq!(client(&home, "here").unwrap()["opens"], json!(1), "on {cores} cores");
+    }
+}
+
+/// Opens a file of its own.
+fn create(client: &mut Caller4) -> Status4 {
+    let open = Open4Args {
+        seqid: 0,
+        share_access: share::BOTH | share::WANT_NO_DELEGATION,
+        share_deny: 0,
+        owner: StateOwner { client_id: 0, owner: Text(b"owner") },
+        how: OpenHow::Create(CreateHow4::Unchecked(RawAttributes::default())),
+        claim: OpenClaim::Null(Text(b"own")),
+    };
+    let to = [Request::PutRootFh(()), Request::Lookup(Text(b"data")), Request::Open(open)];
+    client.run(&to).status()
 }
 
 #[test]

@@ -44,7 +44,7 @@ use stag_protocol::nfs::{
 };
 
 pub use administration::{
-    CallbackPath, ClientFacts, StateAnswer, StateDesk, StateFacts, StateQuestion,
+    CallbackPath, ClientFacts, GraceFacts, StateAnswer, StateDesk, StateFacts, StateQuestion,
 };
 pub(crate) use callbacks::call_over;
 pub(crate) use context::WaitMeans;

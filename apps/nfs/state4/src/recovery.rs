@@ -49,6 +49,14 @@ impl Recovery {
         (!self.is_over()).then(|| self.grace.awaited())
     }
 
+    /// The time at which the grace period ends at the latest, while clients may reclaim.
+    const fn ends_at(&self) -> Option<u64> {
+        match self.record {
+            GraceRecord::LastStart => Some(self.grace.ends_at()),
+            GraceRecord::AwaitWritten | GraceRecord::ThisStart => None,
+        }
+    }
+
     const fn is_over(&self) -> bool {
         matches!(self.record, GraceRecord::ThisStart)
     }
@@ -73,6 +81,17 @@ impl StateTables {
     /// Number of listed clients that are awaited; none when the grace period is over.
     pub fn awaited_reclaims(&self) -> Option<u32> {
         self.recovery.awaited()
+    }
+
+    /// The time at which the grace period ends at the latest; none unless clients may reclaim.
+    pub const fn grace_ends_at(&self) -> Option<u64> {
+        self.recovery.ends_at()
+    }
+
+    /// Ends the grace period before its time: the next [`StateTables::handle_time`] has its end
+    /// recorded. Clients that have not completed their reclaims lose what they had.
+    pub const fn cut_grace(&mut self) {
+        self.recovery.grace.end();
     }
 
     /// The records list a client that was added: it may reclaim.

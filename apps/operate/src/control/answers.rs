@@ -80,6 +80,7 @@ impl Answers {
             Request::Drop { client } => self.drop(client),
             Request::Clients4 { from } => states::clients(&self.shards, *from),
             Request::Expire { client } => states::expire(&self.shards, client),
+            Request::Grace { end } => states::grace(&self.shards, *end),
             Request::Opens(page) => states::opens(&self.shards, page),
             Request::Locks(page) => states::locks(&self.shards, page),
             Request::Delegations(page) => states::delegations(&self.shards, page),

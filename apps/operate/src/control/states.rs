@@ -4,8 +4,8 @@ use super::wire::StatePage;
 use crate::{metrics::Shards, quote};
 use serde_json::{Map, Value, json};
 use stag_nfs::{
-    CallbackPath, ClientFacts, LeaseFacts, ListedKind, StateAnswer, StateFacts, StateQuestion,
-    StateidKind, records::Principal,
+    CallbackPath, ClientFacts, GraceFacts, LeaseFacts, ListedKind, StateAnswer, StateFacts,
+    StateQuestion, StateidKind, records::Principal,
 };
 use stag_protocol::nfs::v4::{share, state::HeldLock};
 use std::fmt::Write;
@@ -34,6 +34,33 @@ pub fn expire(shards: &Shards, client: &str) -> Result<Value, String> {
         StateAnswer::Crowded => Err("64 clients are being ended already: try again".to_owned()),
         _ => Err(no_client(client)),
     }
+}
+
+/// The grace period; with `ends` it is ended.
+pub fn grace(shards: &Shards, ends: bool) -> Result<Value, String> {
+    match shards.ask_states(StateQuestion::Grace { ends })? {
+        StateAnswer::Grace(None) if ends => {
+            Err("there is no grace period: no client may reclaim, and none is awaited".to_owned())
+        }
+        StateAnswer::Grace(facts) => {
+            let facts = facts.as_ref().map(grace_facts);
+            Ok(json!({ "grace": facts, "ended": ends }))
+        }
+        _ => Err("the server has answered another question: try again".to_owned()),
+    }
+}
+
+fn grace_facts(facts: &GraceFacts) -> Value {
+    let absent = facts
+        .absent
+        .iter()
+        .map(|(name, user)| json!({ "name": owner(name), "principal": principal(*user) }));
+    json!({
+        "left_s": seconds(facts.left_ms),
+        "awaited": facts.awaited,
+        "absent": absent.collect::<Vec<_>>(),
+        "absent_more": facts.absent_more,
+    })
 }
 
 /// A page of opens.

@@ -44,6 +44,12 @@ pub enum Request {
         /// Its client ID.
         client: String,
     },
+    /// The grace period of version 4.
+    Grace {
+        /// End it now.
+        #[serde(default)]
+        end: bool,
+    },
     /// A page of opens.
     Opens(StatePage),
     /// A page of byte-range locks.
@@ -113,6 +119,7 @@ mod tests {
             ),
             (r#"{"command":"trace","last":5}"#, Request::Trace { last: 5 }),
             (r#"{"command":"log"}"#, Request::Log { filter: None }),
+            (r#"{"command":"grace"}"#, Request::Grace { end: false }),
             (r#"{"command":"clients4"}"#, Request::Clients4 { from: 0 }),
             (
                 r#"{"command":"opens","client":"7","from":9}"#,

@@ -88,6 +88,7 @@ fn request(what: &CtlWhat) -> Request {
         CtlWhat::Drop { client } => Request::Drop { client },
         CtlWhat::Clients4 => Request::Clients4 { from: 0 },
         CtlWhat::Expire { client } => Request::Expire { client },
+        CtlWhat::Grace { end } => Request::Grace { end },
         CtlWhat::Opens(of) => Request::Opens(page(of)),
         CtlWhat::Locks(of) => Request::Locks(page(of)),
         CtlWhat::Delegations(of) => Request::Delegations(page(of)),

@@ -49,6 +49,12 @@ pub enum CtlWhat {
         /// Its client ID, as 'clients4' lists it
         client: String,
     },
+    /// Show the grace period of version 4: its end, and the awaited clients
+    Grace {
+        /// End it now: what the awaited clients had before the restart is free for others
+        #[arg(long)]
+        end: bool,
+    },
     /// List the opens of version 4
     Opens(StateOptions),
     /// List the byte-range locks of version 4

@@ -19,6 +19,7 @@ pub fn text(request: &Request, value: &Value) -> String {
         Request::Contexts => contexts::text(value),
         Request::Clients4 { .. } => states::clients(value),
         Request::Expire { .. } => format!("ended {}\n", word(value, "/expired")),
+        Request::Grace { .. } => states::grace(value),
         Request::Opens(_) => states::opens(value),
         Request::Locks(_) => states::locks(value),
         Request::Delegations(_) => states::delegations(value),

@@ -2,6 +2,7 @@
 
 use super::cells::{cut, list, table, table_whole, word};
 use serde_json::Value;
+use std::fmt::Write;
 
 /// The clients: leases and counts of states, then their names.
 pub fn clients(value: &Value) -> String {
@@ -35,6 +36,33 @@ fn counts(client: &Value) -> Vec<String> {
 fn names(client: &Value) -> Vec<String> {
     let of = |pointer: &str| word(client, pointer);
     vec![of("/id"), cut(&of("/address"), 21), of("/principal"), of("/name")]
+}
+
+/// The grace period, and the clients that have not come back.
+pub fn grace(value: &Value) -> String {
+    let Some(grace) = value.get("grace").filter(|grace| !grace.is_null()) else {
+        return "no grace period: no client may reclaim\n".to_owned();
+    };
+    let of = |pointer: &str| word(grace, pointer);
+    let left = grace.get("left_s").and_then(Value::as_f64).unwrap_or(0.0);
+    let is_ended = value.get("ended") == Some(&Value::Bool(true));
+    let mut text = match is_ended {
+        true => format!("grace period ended; {} clients were awaited\n", of("/awaited")),
+        false => {
+            format!("grace period: {left:.0} s at most; {} clients are awaited\n", of("/awaited"))
+        }
+    };
+    let rows = list(grace, "/absent").map(|it| vec![word(it, "/principal"), word(it, "/name")]);
+    let rows: Vec<_> = rows.collect();
+    if !rows.is_empty() {
+        text.push_str("not back since the restart:\n");
+        text.push_str(&table(&["principal", "name"], &rows));
+    }
+    let more = grace.get("absent_more").and_then(Value::as_u64).unwrap_or(0);
+    if more > 0 {
+        let _ = writeln!(text, "and {more} more");
+    }
+    text
 }
 
 /// The opens.
@@ -123,6 +151,23 @@ mod tests {
         assert!(shown.lines().any(|line| line == row), "{shown}");
         assert!(shown.contains(" expired  4.2 ") && shown.contains("kerberos 0123abcd"), "{shown}");
         assert_eq!(clients(&json!({ "clients4": [] })), "no clients\n");
+    }
+
+    #[test]
+    fn a_grace_period_names_the_clients_that_are_not_back() {
+        let absent = json!([{ "name": "Linux NFSv4.2 a ".repeat(20), "principal": "uid 0" }]);
+        let grace = json!({ "left_s": 41.6, "awaited": 3, "absent": absent, "absent_more": 2 });
+        let shown = super::grace(&json!({ "grace": grace, "ended": false }));
+        assert!(
+            shown.starts_with("grace period: 42 s at most; 3 clients are awaited\n"),
+            "{shown}"
+        );
+        assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+        assert!(shown.contains("\nuid 0 ") && shown.ends_with("and 2 more\n"), "{shown}");
+        let ended = super::grace(&json!({ "grace": grace, "ended": true }));
+        assert!(ended.starts_with("grace period ended; 3 clients were awaited\n"), "{ended}");
+        let none = super::grace(&json!({ "grace": null, "ended": false }));
+        assert_eq!(none, "no grace period: no client may reclaim\n");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use stag_nfs_store::Store;
 use stag_nfs4_state::{ListedState, StateFilter};
 use stag_protocol::nfs::v3::FileHandle;
 
-use super::{Asked, CallbackPath, ClientFacts, StateAnswer, StateFacts, StateQuestion};
+use super::{Asked, CallbackPath, ClientFacts, GraceFacts, StateAnswer, StateFacts, StateQuestion};
 use crate::{
     records::RecordChange,
     v4::{
@@ -21,6 +21,8 @@ use crate::{
 
 /// Places of the table of clients that one page examines.
 const PLACES_PER_PAGE: usize = 512;
+/// Absent clients of a grace period that an answer names.
+const ABSENT_MAX: usize = 512;
 /// Clients that are being ended for administrators, at most.
 const EXPIRING_MAX: usize = 64;
 
@@ -84,9 +86,37 @@ impl Nfs4 {
                     None => StateAnswer::Crowded,
                 }
             }
+            StateQuestion::Grace { ends } => {
+                let facts = self.grace_facts(now);
+                if let Some(GraceFacts { awaited, .. }) = facts.as_ref().filter(|_| ends) {
+                    let by = "stag ctl grace --end";
+                    tracing::info!(target: "stag", awaited, by, "the grace period was ended");
+                    self.state.cut_grace();
+                    self.renew_lent(now);
+                    self.state.handle_time(milliseconds(now));
+                }
+                StateAnswer::Grace(facts)
+            }
         };
         // A controller that waits no longer gets none.
         let _ = to.try_send(answer);
+    }
+
+    /// The grace period, while clients may reclaim.
+    fn grace_facts(&self, now: Time) -> Option<GraceFacts> {
+        let ends_at = self.state.grace_ends_at()?;
+        let listed = self.recovery.listed.values();
+        let cut = |owner: &[u8]| owner.get(..OWNER_MAX).unwrap_or(owner).into();
+        let mut absent: Vec<_> = listed.map(|it| (cut(&it.owner), it.principal)).collect();
+        absent.sort_unstable_by(|one: &(Box<[u8]>, _), other| one.0.cmp(&other.0));
+        let absent_more = absent.len().saturating_sub(ABSENT_MAX);
+        absent.truncate(ABSENT_MAX);
+        Some(GraceFacts {
+            left_ms: ends_at.saturating_sub(milliseconds(now)),
+            awaited: self.state.awaited_reclaims().unwrap_or(0),
+            absent,
+            absent_more,
+        })
     }
 
     fn clients_page(&self, from: usize, now: Time) -> StateAnswer {

@@ -1,4 +1,5 @@
-//! Clients and states of version 4 for administrators (`stag ctl clients4`, `opens`, `expire`).
+//! Clients and states of version 4 for administrators (`stag ctl clients4`, `opens`, `expire`,
+//! `grace`).
 //!
 //! Questions come from any thread through a [`StateDesk`]. The home answers them at the end of its
 //! next pass, because it has all clients and states; each answer is a page of bounded work.
@@ -46,6 +47,11 @@ pub enum StateQuestion {
         /// Its client ID.
         client: u64,
     },
+    /// The grace period.
+    Grace {
+        /// True to end it now. The answer is from before its end.
+        ends: bool,
+    },
 }
 
 /// An answer.
@@ -61,6 +67,22 @@ pub enum StateAnswer {
     Crowded,
     /// No client has this client ID.
     NoSuchClient,
+    /// The grace period; none while no client may reclaim.
+    Grace(Option<GraceFacts>),
+}
+
+/// A grace period (RFC 8881 §8.4.2.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GraceFacts {
+    /// Milliseconds until it ends at the latest.
+    pub left_ms: u64,
+    /// Clients that had state before the restart, and have not completed their reclaims.
+    pub awaited: u32,
+    /// Those of them that have not come back since, in the order of their names: their names as in
+    /// [`ClientFacts::owner`], and the users that created them. At most 512.
+    pub absent: Vec<(Box<[u8]>, Principal)>,
+    /// Clients that have not come back and are not among these.
+    pub absent_more: usize,
 }
 
 /// A client of version 4.

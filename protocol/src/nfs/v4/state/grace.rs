@@ -38,6 +38,16 @@ impl Grace {
         self.left
     }
 
+    /// The time at which it ends at the latest.
+    pub const fn ends_at(&self) -> u64 {
+        self.ends_at
+    }
+
+    /// Ends it early: clients that are not complete reclaim nothing more.
+    pub const fn end(&mut self) {
+        self.ends_at = 0;
+    }
+
     /// Checks a reclaim: OPEN by CLAIM_PREVIOUS, LOCK with reclaim.
     pub const fn reclaim(&self, client: &ReclaimState, now: u64) -> Result<(), Status4> {
         // RFC 8881 §8.4.2.1 [8881-48]: nothing is reclaimed outside of the grace period
@@ -103,6 +113,17 @@ mod tests {
                 assert_eq!(grace.grant(&client, now), grant, "{client:?} {left} {now}");
             }
         }
+    }
+
+    #[test]
+    fn grace_that_is_ended_gives_no_listed_client_anything_back() {
+        let client = ReclaimState { listed: true, complete: false };
+        let mut grace = Grace::begin(2, 10);
+        assert_eq!((grace.ends_at(), grace.reclaim(&client, 0)), (10, Ok(())));
+        grace.end();
+        assert!(!grace.is_on(0));
+        assert_eq!(grace.reclaim(&client, 0), Err(Status4::NoGrace));
+        assert_eq!(grace.grant(&ReclaimState { complete: true, ..client }, 0), Ok(()));
     }
 
     #[test]
