@@ -272,7 +272,7 @@ fn a_grace_period_names_the_clients_that_are_awaited_and_ends_when_it_is_asked_t
             }
         }
         assert_eq!(ctl(&home, &["grace"])["grace"], Value::Null);
-        // None of those that were awaited gets anything back, and one that did keeps it.
+        // No awaited client gets anything back, and the one that had reclaimed keeps its open.
         assert_eq!(reopen(&mut back), Status4::NoGrace);
         assert_eq!(reclaim(&mut gone, &at), Status4::NoGrace);
         assert_eq!(here.run(&[Request::PutRootFh(())]).status(), Status4::Ok);

@@ -62,7 +62,7 @@ impl StoreSource {
         }
     }
 
-    /// The calls that helpers execute in place of shards; none if no call of the store waits.
+    /// The backend by which helpers execute calls in place of shards; none if no call waits.
     pub fn backend(&self) -> Option<Arc<dyn Backend>> {
         match self {
             Self::Files(shared) => {

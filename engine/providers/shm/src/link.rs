@@ -272,8 +272,8 @@ impl ShmLink {
         }
         self.is_trusting = flags & TRUST != 0 && self.may_trust(shared);
         if self.is_trusting {
-            // What one connection has under way. More of them make it grow, up to what the ring
-            // holds.
+            // Room for one connection's work in flight. Several connections make it grow, up to
+            // the records that the ring holds.
             let Limits { send_queue, read_spans, .. } = shared.config.limits;
             self.lent.reserve(send_queue.saturating_add(read_spans));
         }

@@ -105,12 +105,12 @@ impl Nfs4 {
     /// The grace period, while clients may reclaim.
     fn grace_facts(&self, now: Time) -> Option<GraceFacts> {
         let ends_at = self.state.grace_ends_at()?;
-        let listed = self.recovery.listed.values();
+        let all = &self.recovery.listed;
+        let listed = all.values().take(ABSENT_MAX);
         let cut = |owner: &[u8]| owner.get(..OWNER_MAX).unwrap_or(owner).into();
         let mut absent: Vec<_> = listed.map(|it| (cut(&it.owner), it.principal)).collect();
         absent.sort_unstable_by(|one: &(Box<[u8]>, _), other| one.0.cmp(&other.0));
-        let absent_more = absent.len().saturating_sub(ABSENT_MAX);
-        absent.truncate(ABSENT_MAX);
+        let absent_more = all.len() - absent.len();
         Some(GraceFacts {
             left_ms: ends_at.saturating_sub(milliseconds(now)),
             awaited: self.state.awaited_reclaims().unwrap_or(0),

@@ -78,8 +78,8 @@ pub struct GraceFacts {
     pub left_ms: u64,
     /// Clients that had state before the restart, and have not completed their reclaims.
     pub awaited: u32,
-    /// Those of them that have not come back since, in the order of their names: their names as in
-    /// [`ClientFacts::owner`], and the users that created them. At most 512.
+    /// Those of them that have not come back since, 512 at most, in the order of their names: their
+    /// names as in [`ClientFacts::owner`], and the users that created them.
     pub absent: Vec<(Box<[u8]>, Principal)>,
     /// Clients that have not come back and are not among these.
     pub absent_more: usize,

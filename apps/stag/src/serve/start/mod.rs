@@ -105,7 +105,7 @@ fn serve_started(
     let _ready_file = announce(&mut server.plan, &found)?;
     let ended = server.watch(&shards, reloading.as_deref());
     if !source.close(PARTING) {
-        tracing::warn!(target: "stag", "calls to CephFS are blocked: its session is left behind");
+        tracing::warn!(target: "stag", "calls to CephFS are blocked: its session is not ended");
     }
     ended
 }

@@ -81,13 +81,13 @@ impl PlannedStore for PlannedCeph {
 
     fn not_watched(&self, _: Option<&Exported>) -> Option<&'static str> {
         Some(
-            "files of CephFS cannot be watched: write none, or exclusive if nobody else changes \
-             them",
+            "files of CephFS cannot be watched: write none, or exclusive if this server alone \
+             changes them",
         )
     }
 
     fn not_confined(&self) -> Option<&'static str> {
-        Some("CephFS, whose library opens what nobody lists")
+        Some("CephFS, whose library opens files that no setting names")
     }
 
     fn source(&self, export: &Exported) -> String {

@@ -83,8 +83,8 @@ impl PlannedStore for PlannedFiles {
             );
         }
         export.is_some_and(|export| export.is_slow).then_some(
-            "an export whose calls wait (slow) cannot be watched: write none, or exclusive if \
-             nobody else changes its files",
+            "an export whose calls wait (slow) cannot be watched: write none, or exclusive if this \
+             server alone changes its files",
         )
     }
 
