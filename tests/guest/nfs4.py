@@ -228,6 +228,65 @@ def check_default_list_wins_over_umask(pair):
     assert modes == ["0o2775", "0o664", "0o755", "0o644"], modes
 
 
+ACL = "system.nfs4_acl"  # as nfs4_getfacl and nfs4_setfacl use it
+
+
+def aces_of(path):
+    """Kind, flags, mask and subject of each entry of a list."""
+    value = os.getxattr(path, ACL)
+    (count,), at, aces = struct.unpack_from(">I", value), 4, []
+    for _ in range(count):
+        kind, flags, mask, length = struct.unpack_from(">IIII", value, at)
+        aces.append((kind, flags, mask, value[at + 16:at + 16 + length].decode()))
+        at += 16 + (length + 3) // 4 * 4
+    return aces
+
+
+def set_aces(path, aces):
+    def one(kind, flags, mask, who):
+        padded = who.encode() + bytes(-len(who) % 4)
+        return struct.pack(">IIII", kind, flags, mask, len(who)) + padded
+
+    os.setxattr(path, ACL, struct.pack(">I", len(aces)) + b"".join(one(*ace) for ace in aces))
+
+
+def check_access_control_lists(pair):
+    user, read_data, inherit = "4711", 0x1, 0x1 | 0x2 | 0x8
+    one, two = pair.paths("listed-file")
+    write(one, b"for some")
+    os.chmod(one, 0o600)
+
+    def by_user(act):
+        def as_user():
+            os.setgroups([])
+            os.setgid(int(user))
+            os.setuid(int(user))
+            act()
+        ended_well(in_child(as_user))
+
+    by_user(lambda: refused(errno.EACCES, lambda: read(one)))
+    plain = aces_of(one)
+    assert [who for _, _, _, who in plain] == ["OWNER@", "GROUP@", "EVERYONE@"], plain
+    set_aces(one, [*plain, (0, 0, read_data, user)])
+    assert any(ace[0] == 0 and ace[3] == user and ace[2] & read_data for ace in aces_of(two)), aces_of(two)
+    assert os.stat(one).st_mode & 0o777 == 0o640  # the rights of the mask
+    by_user(lambda: read(one))
+    by_user(lambda: refused(errno.EACCES, lambda: write(one, b"")))
+    set_aces(one, plain)
+    assert aces_of(two) == plain
+    by_user(lambda: refused(errno.EACCES, lambda: read(two)))
+
+    # What a directory passes on; and the list of one file with many entries, which is a long reply.
+    there, _ = pair.paths("listed-directory")
+    os.mkdir(there)
+    set_aces(there, [*aces_of(there), (0, inherit, read_data, user)])
+    write(f"{there}/new", b"")
+    assert any(ace[3] == user for ace in aces_of(f"{there}/new"))
+    set_aces(one, [*plain, *((0, 0, read_data, str(number)) for number in range(5000, 5200))])
+    assert sum(ace[3].isdecimal() and ace[0] == 0 for ace in aces_of(two)) == 200
+    refused(errno.EIO, lambda: set_aces(one, [(2, 0, read_data, "OWNER@")]))  # audit: NFS4ERR_ATTRNOTSUPP, of which Linux knows nothing
+
+
 def check_locks_of_ranges(pair):
     one, two = pair.paths("ranges")
     write(one, bytes(1000))
@@ -472,6 +531,11 @@ def check_make(pair):
     shutil.rmtree(one)
 
 
+def user_names(path):
+    """Without `system.nfs4_acl`, which files with access control lists have."""
+    return [name for name in os.listxattr(path) if name.startswith("user.")]
+
+
 def check_xattrs(pair):
     _, path = pair.paths("xattrs")
     write(path, b"")
@@ -480,12 +544,12 @@ def check_xattrs(pair):
     for name, value in values.items():
         os.setxattr(path, name, value, os.XATTR_CREATE)
         refused(errno.EEXIST, lambda name=name: os.setxattr(path, name, b"", os.XATTR_CREATE))
-    assert {name: os.getxattr(path, name) for name in os.listxattr(path)} == values
+    assert {name: os.getxattr(path, name) for name in user_names(path)} == values
     os.setxattr(path, "user.1", b"other", os.XATTR_REPLACE)
     assert os.getxattr(path, "user.1") == b"other"
     for name in values:
         os.removexattr(path, name)
-    assert os.listxattr(path) == []
+    assert user_names(path) == []
 
 
 def allocate(file, mode, start, length):
@@ -597,9 +661,10 @@ BOTH = [
     check_lock_that_waits, check_flock, check_sqlite, check_untar, check_make, check_ranges, check_copies, check_xattrs, check_ping_pong,
 ]
 ONCE = [
-    check_mounted_versions, check_root_lists_exports, check_default_list_wins_over_umask, check_locks_beside_a_program, check_git,
+    check_mounted_versions, check_root_lists_exports, check_default_list_wins_over_umask, check_access_control_lists,
+    check_locks_beside_a_program, check_git,
 ]
-ONCE_OVER_RDMA = [check_mounted_versions, check_locks_beside_a_program]
+ONCE_OVER_RDMA = [check_mounted_versions, check_access_control_lists, check_locks_beside_a_program]
 BOTH_OVER_RDMA = [check_close_to_open, check_locks_of_ranges, check_lock_that_waits, check_flock, check_ping_pong]
 OF_WATCHED = [check_delegations_beside_a_program, check_delegation_for_reading]
 OF_MEMORY = [check_delegation_for_reading, check_delegation_for_writing, check_locks_under_delegation]

@@ -235,19 +235,26 @@ impl<'a> OwnerLookups<'a> {
 
     /// Looks up the owners of an object, as far as they are `asked` for.
     pub(crate) fn look_up(&mut self, asked: &Bitmap, object: &FileAttributes) {
-        let Some(names) = self.names.as_deref_mut().filter(|_| asked.meets(&OWNERS)) else {
+        if !asked.meets(&OWNERS) {
             return;
-        };
+        }
         let both = [
             (Attribute::Owner, OwnerKind::User, object.uid),
             (Attribute::OwnerGroup, OwnerKind::Group, object.gid),
         ];
         for (attribute, kind, number) in both {
-            if asked.contains(attribute as u32)
-                && let Asked::Pending(ticket) = names.look_up(kind, number)
-            {
-                self.ticket = self.ticket.max(Some(ticket));
+            if asked.contains(attribute as u32) {
+                self.look_up_number(kind, number);
             }
+        }
+    }
+
+    /// Looks up a user or a group by its number.
+    pub(crate) fn look_up_number(&mut self, kind: OwnerKind, number: u32) {
+        if let Some(names) = self.names.as_deref_mut()
+            && let Asked::Pending(ticket) = names.look_up(kind, number)
+        {
+            self.ticket = self.ticket.max(Some(ticket));
         }
     }
 

@@ -41,6 +41,9 @@ pub use call::outcome::{
 };
 pub use call::request::{Effort, StoreCall, StoreRequest, objects};
 pub use call::store::{HostTurns, Store};
+pub use contract::acl::{
+    ACL_ENTRIES_MAX, ACL_MAX, ACL_PAIR_MAX, Acl, AclEntry, AclPair, AclPart, AclSubject, InvalidAcl,
+};
 pub use contract::caller::{
     Caller, DeviceNode, Lender, NameIn, ReadSpan, Security, StoreResult, TRANSFER_MAX, User,
     Visitor, WritePayload,

@@ -7,6 +7,7 @@
 //! ([`Attribute`]). [`state`] has the rules between messages: clients, slots, opens, locks,
 //! delegations, grace.
 
+pub mod ace;
 mod attr;
 mod bitmap;
 mod callback;
@@ -17,6 +18,7 @@ pub mod state;
 mod status;
 mod types;
 
+pub use ace::Ace;
 pub use attr::*;
 pub use bitmap::Bitmap;
 pub use callback::*;

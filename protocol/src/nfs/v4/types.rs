@@ -271,20 +271,6 @@ impl From<FileKind> for FileKind4 {
 }
 
 record! {
-    /// An entry of an access control list (`nfsace4`).
-    Ace<'a> {
-        /// Allow, deny, audit or alarm.
-        kind: u32,
-        /// Inheritance, and whether `who` is a group.
-        flags: u32,
-        /// Rights that the entry is about.
-        mask: u32,
-        /// The user or group.
-        who: Owner4<'a>,
-    }
-}
-
-record! {
     /// An open-owner or lock-owner (`state_owner4`).
     StateOwner<'a> {
         /// Ignored in version 4.1: the session's client counts.

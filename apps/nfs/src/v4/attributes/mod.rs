@@ -4,15 +4,17 @@ use stag_protocol::{
     nfs::{
         v3::{FileHandle, FileKind, FsInfo, FsStat, PathConf, Time},
         v4::{
-            Attribute, Bitmap, ChangeInfo, FileKind4, Fsid, OpenArguments, STAT_ATTRIBUTES,
+            Ace, Attribute, Bitmap, ChangeInfo, FileKind4, Fsid, OpenArguments, STAT_ATTRIBUTES,
             Status4, Time4, emit_attributes, share,
         },
     },
     xdr::{Codec as _, NoRoom, Writer},
 };
 
+pub(in crate::v4) mod acl;
 pub(in crate::v4) mod settable;
 
+use self::acl::{AceOf, emit_aces};
 use super::{
     Nfs4,
     context::{CompoundContext, OpResult, filehandle::Node},
@@ -66,6 +68,7 @@ pub(super) const SUPPORTED: Bitmap = {
         A::UniqueHandles,
         A::LeaseTime,
         A::RdattrError,
+        A::Acl,
         A::AclSupport,
         A::CanSetTime,
         A::CaseInsensitive,
@@ -160,8 +163,13 @@ const NAMES: Bitmap = Bitmap::of_attributes(&[
     Attribute::MaxName,
     Attribute::NoTrunc,
 ]);
-const EXTENSIONS: Bitmap =
-    Bitmap::of_attributes(&[Attribute::CloneBlksize, Attribute::XattrSupport]);
+const EXTENSIONS: Bitmap = Bitmap::of_attributes(&[
+    Attribute::SupportedAttrs,
+    Attribute::Acl,
+    Attribute::AclSupport,
+    Attribute::CloneBlksize,
+    Attribute::XattrSupport,
+]);
 
 /// Returns true if facts about a file system are asked for.
 pub(super) fn needs_file_system(asked: &Bitmap) -> bool {
@@ -243,6 +251,8 @@ pub(super) struct AttributeSource<'a> {
     pub(super) object: &'a ObjectFacts,
     pub(super) system: &'a FileSystemFacts,
     pub(super) owners: OwnerForm<'a>,
+    /// The entries of its access control list, if that is asked for.
+    pub(super) aces: Option<&'a [AceOf]>,
     pub(super) lease: u32,
 }
 
@@ -253,6 +263,9 @@ impl AttributeSource<'_> {
         mask.remove(Attribute::TimeAccessSet as u32);
         mask.remove(Attribute::TimeModifySet as u32);
         mask.remove(Attribute::ModeUmask as u32);
+        if self.aces.is_none() {
+            mask.remove(Attribute::Acl as u32);
+        }
         if self.object.attributes.birth.is_none() {
             mask.remove(Attribute::TimeCreate as u32);
         }
@@ -296,9 +309,10 @@ impl AttributeSource<'_> {
         use Attribute as A;
         let ObjectFacts { attributes: object, mounted_on } = self.object;
         match attribute {
-            A::SupportedAttrs => SUPPORTED.emit(writer),
+            A::SupportedAttrs => self.system.supported(&EXTENSIONS).emit(writer),
             A::Type => writer.u32(FileKind4::from(object.kind) as u32),
-            A::FhExpireType | A::AclSupport => writer.u32(0),
+            A::FhExpireType => writer.u32(0),
+            A::Acl => emit_aces(self.aces.unwrap_or_default(), self.owners, writer),
             A::Change => writer.u64(object.change),
             A::Size => writer.u64(object.size),
             A::NamedAttr => writer.bool(false),
@@ -326,6 +340,19 @@ impl AttributeSource<'_> {
 }
 
 impl FileSystemFacts {
+    fn has_acls(&self) -> bool {
+        self.limits.is_some_and(|limits| limits.has_acls)
+    }
+
+    /// Attributes that its objects support, as far as they are `asked` about.
+    pub(super) fn supported(&self, asked: &Bitmap) -> Bitmap {
+        let mut supported = SUPPORTED;
+        if !self.has_acls() && asked.meets(&EXTENSIONS) {
+            supported.remove(Attribute::Acl as u32);
+        }
+        supported
+    }
+
     /// Writes the value of one attribute of a file system, if it has one. Facts that were not asked
     /// of the store have the usual value.
     fn emit_one(&self, attribute: Attribute, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
@@ -334,6 +361,7 @@ impl FileSystemFacts {
         let stat = stat.unwrap_or_default();
         let has = |property| info.is_none_or(|info| info.properties & property != 0);
         match attribute {
+            A::AclSupport => writer.u32(if self.has_acls() { Ace::ALLOW_AND_DENY } else { 0 }),
             A::FilesAvail => writer.u64(stat.available_files),
             A::FilesFree => writer.u64(stat.free_files),
             A::FilesTotal => writer.u64(stat.total_files),
@@ -388,6 +416,7 @@ mod tests {
             system.limits = Some(StoreLimits {
                 clone_block,
                 has_xattrs: true,
+                has_acls: true,
                 time_delta_ns: 1,
                 change_grows: false,
             });
@@ -396,6 +425,7 @@ mod tests {
                 object: &object,
                 system: &system,
                 owners: OwnerForm::Numbers,
+                aces: Some(&[]),
                 lease: 90,
             };
             let mut expected = SUPPORTED;

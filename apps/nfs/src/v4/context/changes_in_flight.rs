@@ -32,6 +32,7 @@ impl ChangeScope {
         match operation {
             StoreRequest::SetAttr { file, .. }
             | StoreRequest::Write { file, .. }
+            | StoreRequest::SetAcl { file, .. }
             | StoreRequest::Link { file, .. } => {
                 Some(Self::File(super::state_calls::file_id(file)))
             }

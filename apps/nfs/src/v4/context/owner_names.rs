@@ -6,7 +6,7 @@
 //! operation that was given a name gets NFS4ERR_DELAY. Nothing else waits: a listing of many
 //! unknown owners waits for [`PATIENCE`] at most, and is made [`WAITS`] times more at most.
 
-use super::{CompoundContext, OpResult, replay_log::WaitFor, shard_context::Placement};
+use super::{CompoundContext, OpExit, OpResult, replay_log::WaitFor, shard_context::Placement};
 use crate::{
     owner_names::{OwnerKind, OwnerLookups, OwnerNumber, ShardNames},
     v4::Nfs4,
@@ -98,7 +98,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     /// at once if that takes too long.
     ///
     /// # Errors
-    /// [`OpExit::Wait`](super::OpExit::Wait).
+    /// [`OpExit::Wait`].
     pub(in crate::v4) fn await_names(&mut self, ticket: Option<u64>) -> OpResult {
         let now = self.cx.now();
         let names = self.compound.replay_log.names;
@@ -123,7 +123,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     /// Waits for the names of an object's owners, as far as they are `asked` for.
     ///
     /// # Errors
-    /// [`OpExit::Wait`](super::OpExit::Wait).
+    /// [`OpExit::Wait`].
     pub(in crate::v4) fn await_owners(
         &mut self,
         asked: &Bitmap,
@@ -139,7 +139,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     /// The number of an owner in the arguments; none for an owner that is not accepted.
     ///
     /// # Errors
-    /// [`OpExit::Wait`](super::OpExit::Wait) for the name service; NFS4ERR_DELAY when it does not
+    /// [`OpExit::Wait`] for the name service; NFS4ERR_DELAY when it does not
     /// answer.
     pub(in crate::v4) fn owner_number(
         &mut self,
@@ -162,15 +162,20 @@ impl<S: Store> CompoundContext<'_, '_, S> {
                 self.await_names(None)?;
                 Ok(found)
             }
-            OwnerNumber::Pending(ticket) => {
-                // A compound that the home may have to start again does not wait before it has
-                // found its object.
-                if self.shard_context.placement == Placement::All {
-                    self.await_names(Some(ticket))?;
-                }
-                Err(Status4::Delay.into())
-            }
+            OwnerNumber::Pending(ticket) => Err(self.wait_for_owner(ticket)),
             OwnerNumber::Unavailable => Err(Status4::Delay.into()),
         }
+    }
+
+    /// Waits for the number of an owner in the arguments: [`OpExit::Wait`], or NFS4ERR_DELAY.
+    pub(in crate::v4) fn wait_for_owner(&mut self, ticket: u64) -> OpExit {
+        // A compound that the home may have to start again does not wait before it has found its
+        // object.
+        if self.shard_context.placement == Placement::All
+            && let Err(exit) = self.await_names(Some(ticket))
+        {
+            return exit;
+        }
+        Status4::Delay.into()
     }
 }

@@ -25,7 +25,7 @@ use super::{
     saved_arguments::SavedArguments,
     shard_context::{HomeCall, OpenedFile},
 };
-use stag_nfs_store::{Answered, Brought, StoreOutcome, StoreRequest};
+use stag_nfs_store::{AclPair, Answered, Brought, StoreOutcome, StoreRequest};
 use stag_nfs4_state::{ChangeAndSize, StateKey};
 
 /// Answers that an operation may get before it waits. Beyond this number it gets NFS4ERR_DELAY
@@ -108,6 +108,8 @@ pub(in crate::v4) struct ReplayLog {
     pub(in crate::v4) announced_until: Option<Time>,
     /// Names of owners that the operation waits for.
     pub(in crate::v4) names: AwaitedNames,
+    /// The access control lists in its arguments, once all names in them are known.
+    pub(in crate::v4) acls: Option<Box<AclPair>>,
     /// Time up to which the operation waits for the record of its client, once it does.
     pub(in crate::v4) recorded_until: Option<Time>,
     event: Option<WaitFor>,
@@ -131,7 +133,7 @@ impl ReplayLog {
         (self.has_effect, self.found) = (false, None);
         (self.sees_delegations, self.exports_edition, self.brought) = (None, None, None);
         (self.last_end, self.asked, self.announced_until) = (None, None, None);
-        self.recorded_until = None;
+        (self.recorded_until, self.acls) = (None, None);
         self.names = AwaitedNames::default();
         debug_assert!(self.event.is_none(), "an operation that waits is not over");
         debug_assert!(self.pinned.is_none(), "an OPEN takes its pin");

@@ -215,6 +215,12 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         Ok(ask!(self, answerer, Xattr octets, |store, lender| store.list_xattrs(lender, file))?)
     }
 
+    pub(in crate::v4) fn get_acls(&mut self, object: &FileHandle) -> OpResult<Extent> {
+        let operation = || StoreRequest::GetAcls(*object);
+        let answerer = self.answerer([object], Effort::Plain, operation)?;
+        Ok(ask!(self, answerer, Xattr octets, |store, lender| store.get_acls(lender, object))?)
+    }
+
     /// The saved and the current file of a copy, both checked by their stateids (RFC 7862 §15.2.3).
     pub(in crate::v4) fn both_files(
         &mut self,

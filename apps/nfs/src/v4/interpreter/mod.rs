@@ -23,7 +23,7 @@ use crate::{
 };
 use stag_engine::{Answer, Cx, Pulled};
 use stag_protocol::{
-    nfs::v4::{Compound, Operation, OperationFault, Request, Status4},
+    nfs::v4::{Attribute, Compound, Operation, OperationFault, Request, Status4},
     rpc::{Accepted, CallHeader, Outcome, ReplyHeader, Xid},
     xdr::{Error, Reader, padded},
 };
@@ -452,6 +452,10 @@ impl<S: Store> CompoundContext<'_, '_, S> {
 
 /// Returns true if the results of an operation are measured after it has run: it changes nothing,
 /// and its results are nearly always much shorter than the maximum.
-const fn is_measured_after(request: &Request<'_>) -> bool {
-    matches!(request, Request::GetXattr(_) | Request::ListXattrs(_))
+fn is_measured_after(request: &Request<'_>) -> bool {
+    match request {
+        Request::GetXattr(_) | Request::ListXattrs(_) => true,
+        Request::GetAttr(asked) => asked.contains(Attribute::Acl as u32),
+        _ => false,
+    }
 }

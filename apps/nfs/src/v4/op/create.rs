@@ -27,6 +27,8 @@ pub(super) fn create<S: Store>(
         return Err(Status4::Inval.into());
     }
     let directory = node.object(Status4::RoFs)?;
+    let is_directory = matches!(args.kind, CreateKind::Directory);
+    let acls = context.acls_to_set(&args.attributes, is_directory)?;
     let (name, attributes) = (args.name.0, set.attributes);
     let made = match &args.kind {
         CreateKind::Directory => context.mkdir(&directory, name, &attributes),
@@ -48,8 +50,10 @@ pub(super) fn create<S: Store>(
         Err(OpExit::Fail(Status4::NotDir)) => return Err(not_a_directory(context, &directory)),
         Err(stop) => return Err(stop),
     };
+    let acls = acls.as_deref();
+    let set = context.set_acls_of_new(&made.handle, acls, is_directory, set.mask)?;
     context.set_current(Node::Object(made.handle));
-    let ok = Create4Ok { change: change_info(&made.directory), set: set.mask };
+    let ok = Create4Ok { change: change_info(&made.directory), set };
     context.put(&Answer::Create(Ok(ok)))
 }
 

@@ -37,6 +37,7 @@ pub(super) fn getattr<S: Store>(
     let mut object = context.object_facts(&node)?;
     let system = context.file_system(&node, asked)?;
     context.await_owners(asked, &object.attributes)?;
+    let aces = context.aces(&node, asked, &object, &system)?;
     if let Some(HolderCall { state, told: Some(Some(told)), .. }) = asked_holder {
         report_held(&mut context.nfs4.state, state, told, &mut object.attributes);
     }
@@ -47,6 +48,7 @@ pub(super) fn getattr<S: Store>(
             object: &object,
             system: &system,
             owners: owners.form(),
+            aces: aces.as_deref(),
             lease,
         };
         context.encode(|writer| {

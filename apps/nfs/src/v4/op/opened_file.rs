@@ -148,13 +148,20 @@ fn made<S: Store>(
     args: &Open4Args<'_>,
 ) -> OpResult<OpenedFile> {
     context.await_place(args)?;
+    let acls = match &args.how {
+        OpenHow::Create(CreateHow4::Unchecked(raw) | CreateHow4::Guarded(raw)) => {
+            context.acls_to_set(raw, false)?
+        }
+        _ => None,
+    };
     let mode = CreateMode::Guarded(set.attributes);
     let made = context.create(at.directory, at.name, &mode)?;
+    let set = context.set_acls_of_new(&made.handle, acls.as_deref(), false, set.mask)?;
     Ok(OpenedFile {
         handle: made.handle,
         attributes: made.attributes,
         change: change_info(&made.directory),
-        set: set.mask,
+        set,
         is_new: true,
         is_cut: false,
     })

@@ -260,6 +260,8 @@ fn push(
         object: &object,
         system: &rest.system,
         owners: rest.owners.form(),
+        // Left out: Linux asks for the list of one object only.
+        aces: None,
         lease: rest.lease,
     };
     // RFC 8881 §10.4.3: only the holder of a write delegation knows size and times
@@ -343,6 +345,7 @@ fn push_below<S: Store>(
                 object: &object,
                 system: &system,
                 owners: owners.form(),
+                aces: None,
                 lease,
             };
             Ok(listing.push(cookie, &entry.name, &Entry::Known(&source, asked)))

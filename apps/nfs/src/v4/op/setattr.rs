@@ -1,6 +1,9 @@
 //! SETATTR (RFC 8881 §18.30).
 
-use stag_protocol::nfs::v4::{Answer, SetAttr4Args, SetAttr4Result, Status4};
+use stag_protocol::nfs::{
+    v3::FileKind,
+    v4::{Answer, Attribute, SetAttr4Args, SetAttr4Result, Status4},
+};
 
 use super::read::wrong_type;
 use crate::v4::{
@@ -18,6 +21,11 @@ pub(super) fn setattr<S: Store>(
     ToSet::check_existing(&args.attributes)?;
     let set = context.settable(&args.attributes)?;
     let object = node.object(Status4::RoFs)?;
+    let mut others = set.mask;
+    others.remove(Attribute::Acl as u32);
+    let has_list = others != set.mask;
+    let is_directory = has_list && context.getattr(&object)?.kind == FileKind::Directory;
+    let acls = context.acls_to_set(&args.attributes, is_directory)?;
     match set.attributes.size {
         Some(_) => context.check_io(&object, args.stateid, IoAccess::Write)?,
         None => context.check_setattr(&object, args.stateid)?,
@@ -27,12 +35,18 @@ pub(super) fn setattr<S: Store>(
         return Err(Status4::Grace.into());
     }
     context.recall(&object, RecallScope::All)?;
-    if let Err(stop) = context.setattr(&object, &set.attributes, None) {
+    // RFC 8881 §6.4.1.3 [8881-415]: the mode is set before the list, which has the last word
+    if (!has_list || !others.is_empty())
+        && let Err(stop) = context.setattr(&object, &set.attributes, None)
+    {
         // A partial failure is reported as if no attribute was set: the client asks for attributes.
         return Err(match set.attributes.size {
             Some(_) => wrong_type(context, &object, stop),
             None => stop,
         });
+    }
+    if let Some(acls) = acls {
+        context.set_acls(&object, &acls, is_directory)?;
     }
     let done = SetAttr4Result { status: Status4::Ok, set: set.mask };
     context.put(&Answer::SetAttr(done))

@@ -2,7 +2,8 @@
 
 use stag_protocol::{
     nfs::v4::{
-        Answer, AttributeValues, RawAttributes, Status4, attributes_len_max, check_comparable,
+        Ace, Answer, Array, Attribute, AttributeValues, RawAttributes, Status4, attributes_len_max,
+        check_comparable, emit_attributes,
     },
     xdr::Writer,
 };
@@ -10,8 +11,8 @@ use stag_protocol::{
 use crate::{
     owner_names::{OwnerForm, OwnerKind},
     v4::{
-        attributes::{AttributeSource, ObjectFacts, SUPPORTED},
-        context::{CompoundContext, OpResult},
+        attributes::{AttributeSource, ObjectFacts, SUPPORTED, acl::AceOf},
+        context::{CompoundContext, OpExit, OpResult},
     },
 };
 use stag_nfs_store::{FileAttributes, Store};
@@ -48,27 +49,53 @@ fn are_same<S: Store>(
     let Some(given) = given_owners(context, &parsed)? else { return Ok(false) };
     let object = context.object_facts(&node)?;
     let system = context.file_system(&node, &values.mask)?;
+    check_comparable(&values.mask, &system.supported(&values.mask))?;
     let lease = context.nfs4.lease_seconds();
     let ObjectFacts { attributes: FileAttributes { uid, gid, .. }, .. } = object;
     if given.user.is_some_and(|user| user != uid) || given.group.is_some_and(|group| group != gid) {
         return Ok(false);
     }
+    if let Some(list) = &parsed.acl {
+        let aces = context.aces(&node, &values.mask, &object, &system)?.unwrap_or_default();
+        if !has_entries(context, list, &aces)? {
+            return Ok(false);
+        }
+    }
     let owners = OwnerForm::Texts {
         user: parsed.owner.map_or(&[], |owner| owner.0),
         group: parsed.owner_group.map_or(&[], |group| group.0),
     };
-    let source = AttributeSource { node: &node, object: &object, system: &system, owners, lease };
-    let mut octets = [0; LEN_MAX];
-    debug_assert!(attributes_len_max(&values.mask) <= LEN_MAX, "supported attributes have room");
-    let mut writer = Writer::new(&mut octets);
-    let emitted =
-        stag_protocol::nfs::v4::emit_attributes(&values.mask, &mut writer, |attribute, writer| {
-            source.emit_one(attribute, writer)
-        });
-    emitted.map_err(|_| Status4::ServerFault)?;
+    let aces = None;
+    let source =
+        AttributeSource { node: &node, object: &object, system: &system, owners, aces, lease };
+    // The list was compared by its entries.
+    let mut mask = values.mask;
+    mask.remove(Attribute::Acl as u32);
+    debug_assert!(attributes_len_max(&mask) <= LEN_MAX, "supported attributes have room");
+    let (mut own, mut given) = ([0; LEN_MAX], [0; LEN_MAX]);
+    let mut writer = Writer::new(&mut own);
+    emit_attributes(&mask, &mut writer, |attribute, writer| source.emit_one(attribute, writer))
+        .map_err(|_| Status4::ServerFault)?;
     let len = writer.len();
-    let behind = values.mask.wire_len() + 4;
-    Ok(octets.get(behind..len).is_some_and(|octets| octets == values.octets))
+    let mut writer = Writer::new(&mut given);
+    // Values that are longer than any of ours are others.
+    let is_given = parsed.emit(&mask, &mut writer).is_ok();
+    let given_len = writer.len();
+    Ok(is_given && own.get(..len) == given.get(..given_len))
+}
+
+/// Returns true if a list in the arguments has these entries.
+fn has_entries<S: Store>(
+    context: &mut CompoundContext<'_, '_, S>,
+    list: &Array<'_, Ace<'_>>,
+    aces: &[AceOf],
+) -> OpResult<bool> {
+    match context.received_aces(list.items()) {
+        Ok(given) => Ok(given == aces),
+        // No object has such a list.
+        Err(OpExit::Fail(Status4::AttrNotSupp | Status4::BadOwner | Status4::FBig)) => Ok(false),
+        Err(exit) => Err(exit),
+    }
 }
 
 /// The numbers of owners to compare.

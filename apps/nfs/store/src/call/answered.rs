@@ -193,5 +193,9 @@ impl Procedures4 for Answered {
         self.xattr(lender)
     }
 
+    fn get_acls(&mut self, lender: &Lender<'_>, _file: &FileHandle) -> StoreResult<Extent> {
+        self.xattr(lender)
+    }
+
     crate::store_procedures!(version4 answers);
 }

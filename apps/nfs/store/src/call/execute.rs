@@ -13,7 +13,7 @@ use super::{
 use crate::{
     ExportRoot, FilledLink, FilledListing, FilledRead, LISTING_MAX, Lender, ListingStart,
     Procedures, Procedures4, Status, StoreCall, StoreOutcome, StoreRequest, StoreResult,
-    TRANSFER_MAX, XATTR_MAX, exports::security::SecurityFlavors, start_error::StartError,
+    TRANSFER_MAX, exports::security::SecurityFlavors, start_error::StartError,
 };
 
 /// A store whose calls block, shared by all helpers and shards of a process.
@@ -105,15 +105,21 @@ pub trait FillRoom: Procedures + Procedures4 {
     fn fill_xattr_names(&mut self, _file: &FileHandle, _room: &mut [u8]) -> StoreResult<u32> {
         Err(Status::NotSupp.into())
     }
+
+    /// [`Procedures4::get_acls`] to the front of `room`; returns the length of both lists.
+    fn fill_acls(&mut self, _file: &FileHandle, _room: &mut [u8]) -> StoreResult<u32> {
+        Err(Status::NotSupp.into())
+    }
 }
 
-/// GETXATTR or LISTXATTRS to a buffer of the shard, through `fill`.
-pub(crate) fn xattr_extent(
+/// GETXATTR, LISTXATTRS or GETACL to a buffer of the shard with `room_len` bytes, through `fill`.
+pub(crate) fn filled_extent(
     lender: &Lender<'_>,
+    room_len: usize,
     fill: impl FnOnce(&mut [u8]) -> StoreResult<u32>,
 ) -> StoreResult<Extent> {
-    let mut octets = lender(XATTR_MAX).ok_or(Status::Jukebox)?;
-    let room = octets.spare_mut().get_mut(..XATTR_MAX).ok_or(Status::Jukebox)?;
+    let mut octets = lender(room_len).ok_or(Status::Jukebox)?;
+    let room = octets.spare_mut().get_mut(..room_len).ok_or(Status::Jukebox)?;
     let len = fill(room)?;
     octets.extend(len as usize);
     Ok(octets.freeze())
@@ -160,6 +166,7 @@ macro_rules! execution {
                 StoreRequest::ListXattrs(file) => {
                     StoreOutcome::Xattr(store.fill_xattr_names(file, room))
                 }
+                StoreRequest::GetAcls(file) => StoreOutcome::Xattr(store.fill_acls(file, room)),
                 $(StoreRequest::$variant { $($arg),* } => {
                     StoreOutcome::$outcome(store.$method($(Lend::lend($arg, payload)),*))
                 })*

@@ -56,7 +56,7 @@ pub enum StoreOutcome {
     Attributes(Result<FileAttributes, Status>),
     /// SETATTR.
     Set(StoreResult<SetDone, SetDone>),
-    /// REMOVE, RMDIR, ALLOCATE, DEALLOCATE, CLONE, SETXATTR and REMOVEXATTR.
+    /// REMOVE, RMDIR, ALLOCATE, DEALLOCATE, CLONE, SETXATTR, REMOVEXATTR and SETACL.
     Changed(StoreResult<ObjectChange, ObjectChange>),
     /// LOOKUP and LOOKUPP.
     Found(StoreResult<FoundObject>),
@@ -90,7 +90,7 @@ pub enum StoreOutcome {
     Sought(StoreResult<SeekDone>),
     /// COPY.
     Copied(StoreResult<CopyDone, ObjectChange>),
-    /// GETXATTR and LISTXATTRS: bytes in the room.
+    /// GETXATTR, LISTXATTRS and GETACL: bytes in the room.
     Xattr(StoreResult<u32>),
     /// Properties of a file system.
     Limits(Result<StoreLimits, Status>),

@@ -16,7 +16,7 @@ use stag_protocol::nfs::{
 };
 
 use super::arguments::Lend;
-use crate::{Caller, LISTING_MAX, TRANSFER_MAX, XATTR_MAX, procedure_types::*};
+use crate::{ACL_PAIR_MAX, Caller, LISTING_MAX, TRANSFER_MAX, XATTR_MAX, procedure_types::*};
 
 /// The word of a row that says if a call may change something.
 macro_rules! is_harmless {
@@ -57,6 +57,8 @@ macro_rules! store_requests {
             GetXattr { file: FileHandle, name: OwnedName },
             /// LISTXATTRS to a room.
             ListXattrs(FileHandle),
+            /// Both access control lists to a room.
+            GetAcls(FileHandle),
             $(
                 #[doc = concat!($label, ", by the procedure `", stringify!($method), "`.")]
                 $variant { $($arg: $owned),* },
@@ -75,7 +77,8 @@ macro_rules! store_requests {
                     | Self::ReadDir(_)
                     | Self::ReadDirPlus(_)
                     | Self::GetXattr { .. }
-                    | Self::ListXattrs(_) => true,
+                    | Self::ListXattrs(_)
+                    | Self::GetAcls(_) => true,
                     $(Self::$variant { .. } => is_harmless!($touch),)*
                 }
             }
@@ -90,6 +93,7 @@ macro_rules! store_requests {
                     Self::ReadDirPlus(_) => "READDIRPLUS",
                     Self::GetXattr { .. } => "GETXATTR",
                     Self::ListXattrs(_) => "LISTXATTRS",
+                    Self::GetAcls(_) => "GETACL",
                     $(Self::$variant { .. } => $label,)*
                 }
             }
@@ -103,7 +107,8 @@ macro_rules! store_requests {
                     | Self::ReadDir(_)
                     | Self::ReadDirPlus(_)
                     | Self::GetXattr { .. }
-                    | Self::ListXattrs(_) => Effort::Plain,
+                    | Self::ListXattrs(_)
+                    | Self::GetAcls(_) => Effort::Plain,
                     $(Self::$variant { $($arg),* } => {
                         $(let $arg: $lent = Lend::lend($arg, &[]);)*
                         $effort
@@ -119,7 +124,9 @@ macro_rules! store_requests {
                     Self::Read(args) => handles([&args.file]),
                     Self::ReadDir(args) => handles([&args.dir]),
                     Self::ReadDirPlus(args) => handles([&args.dir]),
-                    Self::GetXattr { file, .. } | Self::ListXattrs(file) => handles([file]),
+                    Self::GetXattr { file, .. }
+                    | Self::ListXattrs(file)
+                    | Self::GetAcls(file) => handles([file]),
                     $(Self::$variant { $($arg),* } => {
                         $(let $arg: $lent = Lend::lend($arg, &[]);)*
                         handles([$($object),*])
@@ -278,6 +285,7 @@ impl StoreRequest {
             Self::ReadDir(args) => listing_room(args.count),
             Self::ReadDirPlus(args) => listing_room(args.max_count),
             Self::GetXattr { .. } | Self::ListXattrs(_) => XATTR_MAX,
+            Self::GetAcls(_) => ACL_PAIR_MAX,
             _ => 0,
         }
     }

@@ -126,6 +126,7 @@ impl Procedures4 for CephSession {
         Ok(StoreLimits {
             clone_block: None,
             has_xattrs: false,
+            has_acls: false,
             time_delta_ns: 1,
             change_grows: false,
         })

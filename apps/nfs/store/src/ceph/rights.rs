@@ -5,7 +5,8 @@
 //! the store of files (RFC 1813 §4.4): the owner of a regular file may read and write it regardless
 //! of its mode, and execute permission implies read.
 
-use super::acl::{self, ACCESS_LIST, AclVerdict, LIST_MAX};
+use super::acl::{self, AclVerdict, LIST_MAX};
+use crate::contract::acl::ACCESS_LIST;
 use rustix::io::Errno;
 use stag_ceph::{CephInode, CephStat, UserPerm};
 use stag_nfs_os::User;

@@ -179,6 +179,8 @@ pub struct StoreLimits {
     pub clone_block: Option<u32>,
     /// True if extended attributes are supported (`xattr_support`).
     pub has_xattrs: bool,
+    /// True if access control lists are supported.
+    pub has_acls: bool,
     /// Resolution of the change times in nanoseconds (`time_delta`).
     pub time_delta_ns: u32,
     /// True if the change attribute grows with each change (`change_attr_type`), rather than only

@@ -4,7 +4,7 @@
 //! A row of [`store_procedures`](crate::store_procedures) is all that the rest of the server needs
 //! to know of a procedure: it also makes the call that another thread executes
 //! ([`StoreRequest`](crate::StoreRequest)), its execution ([`perform`](crate::perform)), its answer
-//! ([`Answered`](crate::Answered)), and the method by which operations of version 4 call it. Seven
+//! ([`Answered`](crate::Answered)), and the method by which operations of version 4 call it. Eight
 //! procedures have no row and are written out in these places: MNT, which names no object, and
 //! those whose results are longer than a reply's header and go to lent memory.
 
@@ -20,7 +20,7 @@ use stag_protocol::nfs::{v3::AttributeOctets, v4::StatOctets};
 /// [all who expand it](crate::procedure_types).
 pub(crate) mod types {
     pub use crate::{
-        CommitDone, CopyDone, CreateMode, DeviceNode, FileAttributes, FilePlace, FileSpan,
+        AclPart, CommitDone, CopyDone, CreateMode, DeviceNode, FileAttributes, FilePlace, FileSpan,
         FileTime, FoundObject, Linked, MadeObject, NameIn, NewAttributes, ObjectChange, Renamed,
         SeekDone, SeekFor, SetDone, Status, StoreLimits, StoreResult, WriteDone, WritePayload,
         XattrMode,
@@ -278,6 +278,21 @@ macro_rules! store_procedures {
                 name: &[u8] as OwnedName
             ) -> StoreResult<ObjectChange, ObjectChange> as Changed;
 
+            /// Replaces one of an object's access control lists by `list`
+            /// ([`Acl::octets`](crate::Acl::octets)), or removes it if that is empty. The access
+            /// list decides about the mode's rights, too.
+            ///
+            /// # Errors
+            /// [`Status::NotSupp`] if the file system has no such lists, [`Status::Perm`] unless
+            /// the caller owns the object, [`Status::Inval`] for a list that is not valid, and
+            /// for a default list of anything but a directory; [`Status::NoSpc`].
+            SetAcl: "SETACL", Effort::Change, changes, [file];
+            fn set_acl(
+                file: &FileHandle as FileHandle,
+                part: AclPart as AclPart,
+                list: &[u8] as LentArgument
+            ) -> StoreResult<ObjectChange, ObjectChange> as Changed;
+
             /// Properties of an object's file system that only version 4 reports.
             Limits: "GETATTR", Effort::Plain, reads, [object];
             fn limits(object: &FileHandle as FileHandle) -> Result<StoreLimits, Status> as Limits;
@@ -425,8 +440,8 @@ pub trait Procedures {
 /// [`StoreRequest::effort`](crate::StoreRequest::effort), begun as that operation by
 /// [`Store::begin`](crate::Store::begin). Its outcome is then a store of its own
 /// ([`Answered`](crate::Answered)) with one answer, so that the code that writes a reply is
-/// the same for both ways. Longer data is lent: a payload for SETXATTR, a room of
-/// [`StoreRequest::room_len`](crate::StoreRequest::room_len) for GETXATTR and LISTXATTRS.
+/// the same for both ways. Longer data is lent: a payload for SETXATTR and SETACL, a room of
+/// [`StoreRequest::room_len`](crate::StoreRequest::room_len) for GETXATTR, LISTXATTRS and GETACL.
 /// [`Store::unpin`](crate::Store::unpin) never waits and is no operation.
 pub trait Procedures4 {
     /// GETXATTR (RFC 8276 §8.4.1): the value of the extended attribute `user.NAME`.
@@ -451,6 +466,15 @@ pub trait Procedures4 {
     /// [`Status::TooSmall`] when their total length exceeds
     /// [`XATTR_MAX`](crate::XATTR_MAX).
     fn list_xattrs(&mut self, _lender: &Lender<'_>, _file: &FileHandle) -> StoreResult<Extent> {
+        Err(Status::NotSupp.into())
+    }
+
+    /// The access control lists of an object, by [`AclPair::parse`](crate::AclPair::parse).
+    ///
+    /// # Errors
+    /// [`Status::NotSupp`] if the file system has no such lists, [`Status::TooSmall`] for lists of
+    /// more than [`ACL_ENTRIES_MAX`](crate::ACL_ENTRIES_MAX) entries.
+    fn get_acls(&mut self, _lender: &Lender<'_>, _file: &FileHandle) -> StoreResult<Extent> {
         Err(Status::NotSupp.into())
     }
 

@@ -8,7 +8,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use crate::contract::change_attribute::TimeGrain;
+use crate::contract::{acl::ACCESS_LIST, change_attribute::TimeGrain};
 use procfs::process::Process;
 use rustix::{
     fs::{
@@ -36,6 +36,8 @@ pub(crate) struct FileSystemLimits {
     pub(crate) grain: TimeGrain,
     /// True if files have user extended attributes.
     pub(crate) has_xattrs: bool,
+    /// True if files have POSIX access control lists.
+    pub(crate) has_acls: bool,
     /// Unit of CLONE, if files can share blocks.
     pub(crate) clone_block: Option<u32>,
 }
@@ -80,6 +82,7 @@ impl FileSystemLimits {
                 is_read_only: false,
                 grain: TimeGrain::default(),
                 has_xattrs: false,
+                has_acls: false,
                 clone_block: None,
             };
         };
@@ -96,7 +99,8 @@ impl FileSystemLimits {
             is_in_memory: kind == FileSystemKind::Tmpfs,
             is_read_only: is_mounted_read_only(&root),
             grain: grain.unwrap_or_default(),
-            has_xattrs: has_xattrs(&root),
+            has_xattrs: has_attribute(&root, "user.stag"),
+            has_acls: has_attribute(&root, ACCESS_LIST),
             clone_block: file.filter(|_| can_clone(&root)).map(|_| block_len(&about) as u32),
         }
     }
@@ -162,10 +166,10 @@ impl FileSystemKind {
     }
 }
 
-/// Returns true unless the file system reports that it has no user extended attributes.
-fn has_xattrs(root: impl AsFd) -> bool {
+/// Returns true unless the file system reports that it has no extended attributes of this kind.
+fn has_attribute(root: impl AsFd, name: impl rustix::path::Arg) -> bool {
     let path = format!("/proc/self/fd/{}", root.as_fd().as_raw_fd());
-    getxattr(path, "user.stag", &mut [0_u8; 1][..]) != Err(Errno::OPNOTSUPP)
+    getxattr(path, name, &mut [0_u8; 1][..]) != Err(Errno::OPNOTSUPP)
 }
 
 /// Returns true if files here can share a block.
@@ -255,6 +259,7 @@ mod tests {
                 is_read_only: false,
                 grain: TimeGrain::Coarse,
                 has_xattrs: false,
+                has_acls: false,
                 clone_block: None,
             }
         );

@@ -44,6 +44,7 @@
 //! is another process, helpers carry out all calls.
 
 mod access_table;
+mod acls;
 mod attributes;
 mod blame;
 mod blocking_exports;

@@ -6,9 +6,9 @@ use stag_protocol::nfs::v3::FileHandle;
 
 use super::{Files, Intent};
 use crate::{
-    CopyDone, Failed, FilePlace, FileSpan, FillRoom, FilledLink, FilledRead, FoundObject, Lender,
-    ObjectChange, Procedures4, SeekDone, SeekFor, Status, StoreLimits, StoreResult, XattrMode,
-    call::execute::xattr_extent,
+    ACL_PAIR_MAX, AclPart, CopyDone, Failed, FilePlace, FileSpan, FillRoom, FilledLink, FilledRead,
+    FoundObject, Lender, ObjectChange, Procedures4, SeekDone, SeekFor, Status, StoreLimits,
+    StoreResult, XATTR_MAX, XattrMode, call::execute::filled_extent,
 };
 
 impl Procedures4 for Files {
@@ -82,13 +82,13 @@ impl Procedures4 for Files {
         name: &[u8],
     ) -> StoreResult<Extent> {
         self.noting("GETXATTR", file, |files| {
-            xattr_extent(lender, |room| files.xattr_to(file, name, room))
+            filled_extent(lender, XATTR_MAX, |room| files.xattr_to(file, name, room))
         })
     }
 
     fn list_xattrs(&mut self, lender: &Lender<'_>, file: &FileHandle) -> StoreResult<Extent> {
         self.noting("LISTXATTRS", file, |files| {
-            xattr_extent(lender, |room| files.xattr_names_to(file, room))
+            filled_extent(lender, XATTR_MAX, |room| files.xattr_names_to(file, room))
         })
     }
 
@@ -110,6 +110,21 @@ impl Procedures4 for Files {
         self.noting("REMOVEXATTR", file, |files| files.take_xattr(file, name))
     }
 
+    fn get_acls(&mut self, lender: &Lender<'_>, file: &FileHandle) -> StoreResult<Extent> {
+        self.noting("GETACL", file, |files| {
+            filled_extent(lender, ACL_PAIR_MAX, |room| files.acls_to(file, room))
+        })
+    }
+
+    fn set_acl(
+        &mut self,
+        file: &FileHandle,
+        part: AclPart,
+        list: &[u8],
+    ) -> StoreResult<ObjectChange, ObjectChange> {
+        self.noting("SETACL", file, |files| files.put_acl(file, part, list))
+    }
+
     fn limits(&mut self, object: &FileHandle) -> Result<StoreLimits, Status> {
         self.noting("GETATTR", object, |files| {
             let slot = files.resolve(object, Intent::Look)?;
@@ -117,6 +132,7 @@ impl Procedures4 for Files {
             Ok(StoreLimits {
                 clone_block: limits.clone_block,
                 has_xattrs: limits.has_xattrs,
+                has_acls: limits.has_acls,
                 time_delta_ns: limits.grain.delta_ns(),
                 // Setting the clock back moves the times back, too.
                 change_grows: false,
@@ -151,5 +167,9 @@ impl FillRoom for Files {
 
     fn fill_xattr_names(&mut self, file: &FileHandle, room: &mut [u8]) -> StoreResult<u32> {
         self.noting("LISTXATTRS", file, |files| files.xattr_names_to(file, room))
+    }
+
+    fn fill_acls(&mut self, file: &FileHandle, room: &mut [u8]) -> StoreResult<u32> {
+        self.noting("GETACL", file, |files| files.acls_to(file, room))
     }
 }

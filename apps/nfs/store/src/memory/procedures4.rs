@@ -7,7 +7,7 @@ use super::{Intent, Memory};
 use crate::{
     CopyDone, Failed, FilePlace, FileSpan, FillRoom, FilledLink, FilledRead, FoundObject, Lender,
     ObjectChange, Procedures, Procedures4, SeekDone, SeekFor, Status, StoreLimits, StoreResult,
-    TRANSFER_MAX, XattrMode, call::execute::xattr_extent,
+    TRANSFER_MAX, XATTR_MAX, XattrMode, call::execute::filled_extent,
 };
 
 impl Memory {
@@ -68,11 +68,11 @@ impl Procedures4 for Memory {
         file: &FileHandle,
         name: &[u8],
     ) -> StoreResult<Extent> {
-        xattr_extent(lender, |room| self.fill_xattr(file, name, room))
+        filled_extent(lender, XATTR_MAX, |room| self.fill_xattr(file, name, room))
     }
 
     fn list_xattrs(&mut self, lender: &Lender<'_>, file: &FileHandle) -> StoreResult<Extent> {
-        xattr_extent(lender, |room| self.fill_xattr_names(file, room))
+        filled_extent(lender, XATTR_MAX, |room| self.fill_xattr_names(file, room))
     }
 
     fn set_xattr(
@@ -98,6 +98,7 @@ impl Procedures4 for Memory {
         Ok(StoreLimits {
             clone_block: None,
             has_xattrs: true,
+            has_acls: false,
             time_delta_ns: 1,
             change_grows: true,
         })

@@ -156,5 +156,9 @@ impl<S: FillRoom> Procedures4 for Helped<S> {
         self.answered(StoreRequest::ListXattrs(*file)).list_xattrs(lender, file)
     }
 
+    fn get_acls(&mut self, lender: &Lender<'_>, file: &FileHandle) -> StoreResult<Extent> {
+        self.answered(StoreRequest::GetAcls(*file)).get_acls(lender, file)
+    }
+
     crate::store_procedures!(version4 helped);
 }

@@ -2,6 +2,7 @@
 //! file system of the files.
 
 use super::*;
+use crate::AclSubject as Who;
 use stag_pools::Extent;
 
 /// The outcome, unless the store does not support this.
@@ -25,6 +26,13 @@ fn xattr<S: Store + Procedures + Procedures4>(
 fn names<S: Store + Procedures + Procedures4>(bench: &mut Bench<S>, file: &FileHandle) -> Extent {
     let pool = &bench.pool;
     bench.store.list_xattrs(&|len| pool.take(len), file).unwrap()
+}
+
+fn acls<S: Store + Procedures + Procedures4>(bench: &mut Bench<S>, file: &FileHandle) -> AclPair {
+    let mode = bench.store.getattr(file).unwrap().mode;
+    let pool = &bench.pool;
+    let octets = bench.store.get_acls(&|len| pool.take(len), file).unwrap();
+    AclPair::parse(&octets, mode).unwrap()
 }
 
 const fn at(file: FileHandle, offset: u64) -> FilePlace {
@@ -284,6 +292,57 @@ on_every_store! {
         assert_eq!(names(bench, &file)[..], *b"b\0");
         bench.store.remove_xattr(&file, b"b").unwrap();
         assert!(names(bench, &file).is_empty());
+    }
+
+    fn access_control_lists_are_set_read_inherited_and_removed(bench) {
+        let (root, file) = (bench.root, bench.file(b"f", b""));
+        let directory = bench.store.mkdir(&root, b"d", &NewAttributes::default()).unwrap();
+        let directory = directory.handle;
+        let has = bench.store.limits(&file).unwrap().has_acls;
+        let named = [(Who::Owner, 6), (Who::User(4_711), 6), (Who::OwningGroup, 4)];
+        let rest = [(Who::Mask, 4), (Who::Other, 0)];
+        let entries = named.into_iter().chain(rest);
+        let entries = entries.map(|(subject, rights)| AclEntry::new(subject, rights));
+        let list = Acl::new(entries.collect());
+        let list = list.unwrap();
+        let set = |bench: &mut Bench<S>, file: &FileHandle, part, list: &[u8]| {
+            let done = bench.store.set_acl(file, part, list);
+            done.map(drop).map_err(|failed| failed.status)
+        };
+        let first = set(bench, &file, AclPart::Access, &list.octets());
+        if first == Err(Status::NotSupp) {
+            assert!(!has);
+            let pool = &bench.pool;
+            let read = bench.store.get_acls(&|len| pool.take(len), &file).map(drop);
+            assert_eq!(read.unwrap_err().status, Status::NotSupp);
+            return;
+        }
+        assert!(has);
+        first.unwrap();
+        // The rights of the group in the mode are those of the mask.
+        assert_eq!(bench.store.getattr(&file).unwrap().mode & 0o777, 0o640);
+        assert_eq!(acls(bench, &file), AclPair { access: list.clone(), default: None });
+        let of_directory = set(bench, &file, AclPart::Default, &list.octets());
+        assert_eq!(of_directory, Err(Status::Inval));
+        assert_eq!(set(bench, &file, AclPart::Access, &[0; 12]), Err(Status::Inval));
+
+        set(bench, &directory, AclPart::Default, &list.octets()).unwrap();
+        assert_eq!(acls(bench, &directory).default, Some(list.clone()));
+        let made = bench.store.create(&directory, b"new", &guarded(0o666)).unwrap();
+        let inherited = acls(bench, &made.handle).access;
+        let named = AclEntry::new(Who::User(4_711), 6);
+        assert!(inherited.entries().contains(&named), "{inherited:?}");
+
+        for (file, part) in [(file, AclPart::Access), (directory, AclPart::Default)] {
+            // One that is not there can be removed, too.
+            for _ in 0..2 {
+                set(bench, &file, part, &[]).unwrap();
+            }
+        }
+        let mode = bench.store.getattr(&file).unwrap().mode;
+        assert_eq!(acls(bench, &file).access, Acl::of_mode(mode));
+        assert_eq!(acls(bench, &directory).default, None);
+        assert!(bench.store.lookup(&root, b"f").is_ok());
     }
 }
 

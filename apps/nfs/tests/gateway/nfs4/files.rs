@@ -298,7 +298,7 @@ fn attributes_are_compared_as_they_would_be_told() {
         let other = RawAttributes { mask, octets: &octets };
         let differs = client.run(&[put.clone(), Request::Verify(other)]);
         assert_eq!(differs.status(), Status4::NotSame);
-        let unknown = RawAttributes { mask: Bitmap::of([12]), octets: &[] };
+        let unknown = RawAttributes { mask: Bitmap::of([24]), octets: &[] };
         let refused = client.run(&[put, Request::Verify(unknown)]);
         assert_eq!(refused.status(), Status4::AttrNotSupp);
     }

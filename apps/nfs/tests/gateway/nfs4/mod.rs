@@ -2,6 +2,7 @@
 //! and over TCP.
 
 mod access;
+mod acls;
 mod allocations;
 mod beside;
 mod callbacks;

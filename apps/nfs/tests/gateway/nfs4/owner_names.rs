@@ -15,7 +15,10 @@ use stag_nfs::{
     owner_names::{NameService, NamedCallers, OwnerKind, OwnerNames},
 };
 use stag_nfs_store::{Security, Store};
-use stag_protocol::nfs::v4::*;
+use stag_protocol::{
+    nfs::v4::*,
+    xdr::{Codec as _, Writer},
+};
 use std::{
     io,
     sync::{
@@ -199,6 +202,55 @@ fn owners_of_callers_with_a_ticket_are_names_both_ways() {
     let numbers = pair("1500", "50");
     assert_eq!(all_told(&mut client, Security::Sys, &handle, b"f"), numbers);
     assert_eq!(list(&mut client, Security::Sys, 4_096), [(b"f".to_vec(), numbers)]);
+}
+
+#[test]
+fn users_and_groups_of_access_control_lists_are_names_both_ways() {
+    let names = FakeNames::default();
+    let home = Home::new();
+    let (files, shared) = files(&home, [&BOTH, &[]]);
+    let wire = wire(files, &names, NamedCallers::Kerberos);
+    let mut client = Client4::on(wire, ServedExport::new(b"data", (home, shared)), 2);
+    let (_, handle) = client.open(b"f");
+    let aces = |user: &'static [u8], group: &'static [u8]| {
+        let kind = Ace::ALLOW;
+        let of = |flags, who| Ace { kind, flags, mask: ace::right::READ_DATA, who: Text(who) };
+        [of(0, user), of(ace::flag::IDENTIFIER_GROUP, group)]
+    };
+    let set = |client: &mut Client4, by, aces: &[Ace<'_>]| {
+        client.credential = credential(by);
+        let mut octets = [0; 256];
+        let mut writer = Writer::new(&mut octets);
+        Array::of(aces).emit(&mut writer).unwrap();
+        let len = writer.len();
+        let attributes = RawAttributes { mask: Bitmap::of([12]), octets: &octets[..len] };
+        let args = SetAttr4Args { stateid: Stateid::ANONYMOUS, attributes };
+        client.run(&[Request::PutFh(Text(&handle)), Request::SetAttr(args)]).status()
+    };
+    let done = set(&mut client, Security::Krb5, &aces(b"alice@stag.test", b"staff@stag.test"));
+    if done == Status4::AttrNotSupp {
+        eprintln!("skipped: the file system of the tests has no access control lists");
+        return;
+    }
+    assert_eq!(done, Status4::Ok);
+    for (by, user, group) in [
+        (Security::Krb5, &b"alice@stag.test"[..], &b"staff@stag.test"[..]),
+        (Security::Sys, b"1500", b"50"),
+    ] {
+        client.credential = credential(by);
+        let ask = Request::GetAttr(Bitmap::of([12]));
+        let reply = client.run(&[Request::PutFh(Text(&handle)), ask]);
+        let Answer::GetAttr(Ok(raw)) = reply.last() else { panic!("{:?}", reply.last()) };
+        let list = raw.values().unwrap().acl.unwrap();
+        let subjects = list.items().map(|ace| ace.who.0).collect::<Vec<_>>();
+        assert!(subjects.contains(&user) && subjects.contains(&group), "{list:?}");
+    }
+    // One who has a name is not accepted by his number, and one of another domain not at all.
+    for refused in
+        [aces(b"1500", b"staff@stag.test"), aces(b"alice@other.test", b"staff@stag.test")]
+    {
+        assert_eq!(set(&mut client, Security::Krb5, &refused), Status4::BadOwner);
+    }
 }
 
 #[test]

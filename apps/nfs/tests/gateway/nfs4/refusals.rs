@@ -168,7 +168,7 @@ fn attributes_that_cannot_be_set_are_refused_one_by_one() {
         };
         let size = u64::MAX.to_be_bytes();
         for (mask, octets, expected) in [
-            (12, vec![0; 4], Status4::AttrNotSupp),
+            (24, vec![0; 4], Status4::AttrNotSupp),
             (3, vec![0; 8], Status4::Inval),
             (36, owner(b"root@domain"), Status4::BadOwner),
             (36, owner(b"007"), Status4::BadOwner),

@@ -186,6 +186,9 @@ fn known(mask: &Bitmap) -> impl Iterator<Item = Attribute> + use<> {
     mask.numbers().filter_map(Attribute::new)
 }
 
+/// Octets of the longest access control list that we write.
+pub const ACL_LEN_MAX: usize = 64 << 10;
+
 /// Octets of the longest owner or group that we write: Linux makes room for no more.
 pub const OWNER_LEN_MAX: usize = 128;
 

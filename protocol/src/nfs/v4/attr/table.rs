@@ -1,10 +1,11 @@
 //! The table of attributes: one line for each.
 //!
 //! A line has the number, the attribute, its field and type, the use it allows, the octets of the
-//! longest value that we write, and its meaning. Not in the table, so not supported: access control
-//! lists, referrals, layouts, retention, labels, MIME types, change policies, notification delays.
+//! longest value that we write, and its meaning. Not in the table, so not supported: referrals,
+//! layouts, retention, labels, MIME types, change policies, notification delays, and access control
+//! lists with automatic inheritance (`dacl`, `sacl`).
 
-use super::super::{Array, DeviceNumber4, FileKind4, Fsid};
+use super::super::{Ace, Array, DeviceNumber4, FileKind4, Fsid};
 use super::AttributeAccess::{self, Read as R, ReadWrite as RW, Write as W};
 use super::*;
 
@@ -113,6 +114,7 @@ attributes! {
     9 UniqueHandles unique_handles: bool, R, 4, "Different handles are different objects.";
     10 LeaseTime lease_time: u32, R, 4, "Seconds of a lease.";
     11 RdattrError rdattr_error: Status4, R, 4, "Reason for an entry without attributes.";
+    12 Acl acl: Array<'a, Ace<'a>>, RW, ACL_LEN_MAX, "Access control list.";
     13 AclSupport acl_support: u32, R, 4, "Kinds of access control entries.";
     14 Archive archive: bool, RW, 4, "The file was archived.";
     15 CanSetTime can_set_time: bool, R, 4, "Times can be set.";
@@ -285,6 +287,6 @@ mod tests {
         assert_eq!(check_comparable(&Bitmap::of([1, 3, 54]), &all), Err(Status4::Inval));
         assert_eq!(check_comparable(&Bitmap::of([1, 3, 19]), &all), Ok(()));
         assert_eq!(set_only, [48, 54, 74, 81]);
-        assert_eq!(settable, [4, 14, 25, 33, 36, 37, 46, 48, 49, 50, 54, 74, 81, 84, 85]);
+        assert_eq!(settable, [4, 12, 14, 25, 33, 36, 37, 46, 48, 49, 50, 54, 74, 81, 84, 85]);
     }
 }

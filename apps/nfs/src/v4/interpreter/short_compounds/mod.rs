@@ -411,7 +411,8 @@ impl Nfs4 {
         let object = ObjectFacts { attributes: *attributes, mounted_on };
         let (node, system) = (Node::Object(outcome.object), FileSystemFacts::default());
         let lease = self.lease_seconds();
-        AttributeSource { node: &node, object: &object, system: &system, owners, lease }
+        let aces = None;
+        AttributeSource { node: &node, object: &object, system: &system, owners, aces, lease }
             .emit(asked, writer)
     }
 }

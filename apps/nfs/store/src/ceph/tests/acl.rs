@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    CreateMode, Failed, FileTime, NameIn, NewAttributes, NewTime,
-    ceph::acl::{ACCESS_LIST, tests::example},
+    CreateMode, Failed, FileTime, NameIn, NewAttributes, NewTime, ceph::acl::tests::example,
+    contract::acl::ACCESS_LIST,
 };
 use stag_protocol::nfs::v3::{Access, FileHandle, FileKind, StableHow, Status};
 

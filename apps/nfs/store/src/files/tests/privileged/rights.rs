@@ -1,4 +1,5 @@
 use super::*;
+use crate::{Acl, AclEntry, AclPart, AclSubject, Procedures, Procedures4 as _};
 use stag_protocol::nfs::v3::Access;
 
 fn mode(mode: u32) -> NewAttributes {
@@ -46,6 +47,48 @@ fn two_callers_in_turn_on_one_file_never_lend_each_other_their_rights() {
         }
         assert_eq!(fs::read(lab.path(name)).unwrap(), b"x");
     }
+}
+
+#[test]
+fn a_list_gives_rights_and_takes_them_at_once_and_only_the_owner_sets_it() {
+    let Some(mut lab) = lab(|_| {}) else { return };
+    lab.give("f", ALICE, STAFF, 0o640);
+    let file = lab.by(user(ALICE), |lab| lab.find("f"));
+    let may = |lab: &mut Lab, file: &FileHandle| {
+        lab.by(user(BOB), |lab| (lab.content(file).map(drop), lab.write(file, 0, b"x").map(drop)))
+    };
+    let set = |lab: &mut Lab, who, list: &[u8]| {
+        lab.by(who, |lab| {
+            let done = lab.files.set_acl(&file, AclPart::Access, list);
+            done.map(drop).map_err(|failed| failed.status)
+        })
+    };
+    let list = |rights, mask| {
+        use AclSubject as S;
+        let all = [(S::Owner, 6), (S::OwningGroup, 4), (S::User(BOB), rights), (S::Mask, mask)];
+        let all = all.into_iter().chain([(S::Other, 0)]);
+        Acl::new(all.map(|(subject, rights)| AclEntry::new(subject, rights)).collect()).unwrap()
+    };
+    assert_eq!(may(&mut lab, &file), (Err(Status::Acces), Err(Status::Acces)));
+    if set(&mut lab, user(ALICE), &list(4, 7).octets()) == Err(Status::NotSupp) {
+        return;
+    }
+    assert_eq!(may(&mut lab, &file), (Ok(()), Err(Status::Acces)));
+    set(&mut lab, user(ALICE), &list(6, 7).octets()).unwrap();
+    assert_eq!(may(&mut lab, &file), (Ok(()), Ok(())));
+    // The mask has the last word, and so has the mode, whose group's rights it is.
+    set(&mut lab, user(ALICE), &list(6, 4).octets()).unwrap();
+    assert_eq!(may(&mut lab, &file), (Ok(()), Err(Status::Acces)));
+    lab.by(user(ALICE), |lab| Procedures::setattr(&mut lab.files, &file, &mode(0o600), None))
+        .unwrap();
+    assert_eq!(may(&mut lab, &file), (Err(Status::Acces), Err(Status::Acces)));
+
+    for who in [user(BOB), member(BOB, BOB, &[STAFF])] {
+        assert_eq!(set(&mut lab, who, &list(7, 7).octets()), Err(Status::Perm));
+        assert_eq!(set(&mut lab, who, &[]), Err(Status::Perm));
+    }
+    set(&mut lab, user(ALICE), &[]).unwrap();
+    assert_eq!(may(&mut lab, &file), (Err(Status::Acces), Err(Status::Acces)));
 }
 
 #[test]
