@@ -46,7 +46,7 @@ pub(in crate::v4) struct AceOf {
 const INHERITED_BY_ALL: u32 = flag::FILE_INHERIT | flag::DIRECTORY_INHERIT;
 const INHERITANCE: u32 = INHERITED_BY_ALL | flag::INHERIT_ONLY;
 
-/// The lists of version 4 of an object: the entries for access, then those that new objects get.
+/// The list of version 4 of an object: the entries for access, then the entries for new objects.
 pub(super) fn aces_of(pair: &AclPair, is_directory: bool) -> Vec<AceOf> {
     let mut aces = Vec::new();
     add_list(&mut aces, &pair.access, 0, is_directory);

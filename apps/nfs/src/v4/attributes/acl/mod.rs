@@ -24,8 +24,11 @@ use stag_nfs_store::{Acl, AclPair, AclPart, Store};
 
 pub(in crate::v4) use self::mapping::AceOf;
 
-/// Entries that a client may set, at most.
-const ACES_MAX: usize = 1_024;
+/// Entries that a client may set, at most. An entry may change what all others before it grant, so
+/// that the work grows with the square.
+const ACES_MAX: usize = 512;
+/// Unknown names of one list that are asked for at a time: others need the name service, too.
+const NAMES_MAX: usize = 64;
 
 /// Bytes of an entry without its subject.
 const ACE_HEAD: usize = 4 + 4 + 4 + 4;
@@ -82,10 +85,13 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         if !asked.contains(Attribute::Acl as u32) || !system.has_acls() {
             return Ok(None);
         }
-        let octets = self.get_acls(handle).map_err(|exit| match exit {
-            OpExit::Fail(Status4::TooSmall) => Status4::RepTooBig.into(),
-            exit => exit,
-        })?;
+        let octets = match self.get_acls(handle) {
+            Ok(octets) => octets,
+            // Symbolic links have no list.
+            Err(OpExit::Fail(Status4::NotSupp)) => return Ok(None),
+            Err(OpExit::Fail(Status4::TooSmall)) => return Err(Status4::RepTooBig.into()),
+            Err(exit) => return Err(exit),
+        };
         let attributes = &object.attributes;
         let pair = AclPair::parse(&octets, attributes.mode).ok_or(Status4::ServerFault)?;
         let aces = aces_of(&pair, attributes.kind == FileKind::Directory);
@@ -119,7 +125,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
         &mut self,
         list: impl Iterator<Item = Ace<'a>>,
     ) -> OpResult<Vec<AceOf>> {
-        let (mut aces, mut ticket) = (Vec::new(), None);
+        let (mut aces, mut ticket, mut pending) = (Vec::new(), None, 0);
         for ace in list {
             if aces.len() == ACES_MAX {
                 return Err(Status4::FBig.into());
@@ -140,8 +146,12 @@ impl<S: Store> CompoundContext<'_, '_, S> {
                     OwnerNumber::Known(Some(number)) => AceSubject::Members(number),
                     OwnerNumber::Unavailable => return Err(Status4::Delay.into()),
                     OwnerNumber::Pending(name) => {
-                        // All that are not known yet are asked for before it waits.
+                        // Several are asked for before it waits.
                         ticket = ticket.max(Some(name));
+                        pending += 1;
+                        if pending == NAMES_MAX {
+                            break;
+                        }
                         AceSubject::Everyone
                     }
                 },
@@ -189,7 +199,7 @@ impl<S: Store> CompoundContext<'_, '_, S> {
     }
 
     /// Sets the lists of an object that the operation has created, so that it cannot fail any more.
-    /// Returns the attributes that are set, of those that were `asked` for.
+    /// Returns the attributes in `asked` that are set.
     ///
     /// # Errors
     /// [`OpExit::Wait`].
