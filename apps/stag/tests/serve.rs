@@ -327,7 +327,11 @@ fn a_second_signal_ends_a_server_that_waits_for_a_call() {
     // The call is in the server's socket; that its core reads it cannot be seen from here.
     thread::sleep(Duration::from_millis(300));
     server.signal(Signal::TERM);
-    thread::sleep(Duration::from_millis(100));
+    // Two that come before the first is seen are one.
+    wait_for("the first signal", || {
+        let status = home.run(&["ctl", "--json", "status"]);
+        !String::from_utf8_lossy(&status.stdout).contains("\"serving\"")
+    });
     server.signal(Signal::TERM);
     assert_eq!(server.wait(), Some(1), "{}", server.err());
     assert!(server.err().contains("stopped at once"), "{}", server.err());

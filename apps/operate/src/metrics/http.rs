@@ -270,7 +270,9 @@ mod tests {
             (b"\x16\x03\x01\r\n\r\n", "400"),
             (b"\r\n\r\n", "400"),
         ] {
-            assert!(ask(at, request).starts_with(&format!("HTTP/1.1 {status} ")), "{request:?}");
+            let answer = ask(at, request);
+            let request = String::from_utf8_lossy(request);
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request:?}: {answer:?}");
         }
     }
 

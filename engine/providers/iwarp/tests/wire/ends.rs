@@ -7,7 +7,7 @@ use crate::{
 use stag_iwarp::IwarpConfig;
 use stag_pools::RemoteKey;
 use stag_verbs::{Cause, Event, FabricFault, Limits, Provider, Refusal, RemoteSpan, Status, Tag};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_fin_between_messages_is_an_end_in_order() {
@@ -120,9 +120,11 @@ fn what_is_copied_to_a_peer_that_resets_is_forgotten() {
 fn a_peer_that_does_not_hang_up_is_left_after_a_while() {
     let linger = Duration::from_millis(20);
     let (mut end, mut peer, qp) = accepted(IwarpConfig { linger, ..config() });
+    let begun = Instant::now();
     end.iwarp.disconnect(qp);
     assert_eq!(end.next_end(qp), Cause::Local);
-    assert!(end.iwarp.wake_at().is_some());
+    // A busy host may have let that while go by already.
+    assert!(end.iwarp.wake_at().is_some() || begun.elapsed() >= linger);
     peer.hear_all(&mut end);
     until([&mut end], |[end]| end.iwarp.wake_at().is_none()); // the socket is closed
 }
