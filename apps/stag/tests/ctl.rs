@@ -286,7 +286,8 @@ fn a_server_that_drains_ends_all_connections_and_serves_again_when_told() {
 #[test]
 fn no_write_is_lost_while_a_server_drains_under_64_calls() {
     let home = Home::new();
-    let server = home.serve(&["data"]);
+    // A busy host may need longer for 64 MiB than a drain takes at most by default.
+    let server = home.serve(&["data", "--drain", "60"]);
     let url = format!("{}/data", server.line("LISTEN"));
     // Larger than the data in flight at any moment, so that the server drains in the middle of it.
     let octets: Vec<u8> = (0..96 << 18_u32).flat_map(|word: u32| word.to_le_bytes()).collect();
