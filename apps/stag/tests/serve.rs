@@ -319,7 +319,8 @@ fn start_a_write_and_get_stuck(at: &str, stuck: Sender<()>) {
 #[test]
 fn a_second_signal_ends_a_server_that_waits_for_a_call() {
     let home = Home::new();
-    let mut server = home.serve(&["data", "--stats", "stats.json"]);
+    // The wait is longer than a busy host takes to see both signals.
+    let mut server = home.serve(&["data", "--stats", "stats.json", "--drain", "60"]);
     let at = server.line("LISTEN");
     let (sender, receiver) = channel();
     thread::spawn(move || start_a_write_and_get_stuck(&at, sender));

@@ -202,13 +202,6 @@ fn stag_cores() -> usize {
     thread::available_parallelism().map_or(1, Into::into)
 }
 
-/// Octets that the server's clients have written.
-fn octets_written(home: &Home) -> u64 {
-    let done = home.run(&["ctl", "--json", "stats"]);
-    let stats = serde_json::from_slice::<serde_json::Value>(&done.stdout).unwrap_or_default();
-    stats["total"]["app"]["data"]["octets_written"].as_u64().unwrap_or_default()
-}
-
 #[test]
 fn a_run_gets_other_contexts_from_a_server_that_was_started_again() {
     let Some(Served { home, realm, keytab, ports, mut server }) = served() else { return };
@@ -220,7 +213,7 @@ fn a_run_gets_other_contexts_from_a_server_that_was_started_again() {
             measured(&home, &realm.folder, &[&[&*url], &what[..], &how].concat())
         });
         // Far more than the set-up writes: the run measures.
-        wait_for("WRITEs of the run", || octets_written(&home) > 1 << 20);
+        wait_for("WRITEs of the run", || home.octets_written() > 1 << 20);
         server.signal(rustix::process::Signal::KILL);
         server.wait();
         server = serve(&home, &realm.folder, &keytab, ports);

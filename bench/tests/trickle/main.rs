@@ -267,7 +267,7 @@ fn readers_that_take_nothing_reset_nobody_and_keep_nobody_out() {
         client.shard.pass(world.clock.now());
         world.settle();
     }
-    let (mut held, until) = (0, Instant::now() + Duration::from_secs(30));
+    let (mut held, until) = (0, Instant::now() + PATIENCE);
     while held < 12 && Instant::now() < until {
         // A busy host takes its time to fill the sockets.
         world.settle();

@@ -84,6 +84,14 @@ impl Home {
         command
     }
 
+    /// Octets that the clients of the server of this home have written.
+    pub fn octets_written(&self) -> u64 {
+        let done = self.run(&["ctl", "--json", "stats"]);
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let stats: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+        stats["total"]["app"]["data"]["octets_written"].as_u64().unwrap()
+    }
+
     /// Runs the command to its end.
     pub fn run(&self, arguments: &[&str]) -> Output {
         let child = self
